@@ -1,0 +1,1 @@
+"""Headway: SQL on Spark that keeps the progress it has made."""
