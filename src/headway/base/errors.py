@@ -110,6 +110,18 @@ class StoreCorrupt(HeadwayError):
     name = "STORE_CORRUPT"
 
 
+class PieceMissing(StoreCorrupt):
+    """A piece that should be in the store is not there."""
+
+    name = "PIECE_MISSING"
+
+
+class FormatNotReadable(HeadwayError):
+    """Written whole, but in a format version that this release does not read."""
+
+    name = "FORMAT_NOT_READABLE"
+
+
 class StoreUnavailable(HeadwayError):
     """The store cannot be reached, is read-only, or vanished."""
 

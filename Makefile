@@ -1,0 +1,52 @@
+# What there is to do: make help. Each target does its own set-up.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+NAME ?= plan
+
+# Newer than what it was made from as long as .venv is up to date.
+INSTALLED := .venv/installed-from-lock
+
+# PySpark starts the Java in JAVA_HOME, which may be another than the one that fits.
+WITH_JAVA = java_home=$$(scripts/ensure-java.sh) && JAVA_HOME="$$java_home"
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+
+demo: install ## run the main job on data made for the purpose
+	@$(WITH_JAVA) $(BIN)/headway demo
+
+test: install ## run all tests
+	@$(WITH_JAVA) $(BIN)/pytest
+
+check: install ## format, lint, types, import contracts and the tests that need no Java
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/pytest -m "not spark"
+
+format: install ## rewrite the code in the one format, with imports in order
+	@$(BIN)/ruff check --quiet --fix --select I .
+	@$(BIN)/ruff format .
+
+docs: install ## rewrite docs/configuration.md from the declared settings
+	@$(BIN)/python -m headway.base.config > docs/configuration.md
+
+bench: install ## run one benchmark: make bench NAME=plan
+	@$(WITH_JAVA) $(BIN)/python -m headway.bench $(NAME)
+
+install: $(INSTALLED) ## make .venv with the pinned dependencies
+
+java: ## find Java 17 or 21, or install it from Debian; prints its home
+	@scripts/ensure-java.sh
+
+lock: ## renew requirements.lock from pyproject.toml
+	@scripts/lock.sh
+
+$(INSTALLED): pyproject.toml requirements.lock scripts/install.sh
+	@scripts/install.sh
+	@touch $@
+
+.PHONY: help demo test check format docs bench install java lock

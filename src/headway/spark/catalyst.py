@@ -1,0 +1,104 @@
+"""Plan in: Spark's optimised plan becomes a QueryPlan.
+
+Spark parses, analyses and optimises. A few rules are left out for the import, because they write
+what only Spark's own operators understand, or choose what is an engine's to choose; Spark applies
+them again when it runs the plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from headway.base.errors import InvalidPlan, PlanNotImportable
+from headway.plan.nodes import QueryPlan
+from headway.plan.reuse import share_equal_subplans
+from headway.spark.operators import OperatorReader
+from headway.spark.tree import tree_of
+
+# Settings that change what the texts of a plan mean: a plan carries them wherever it runs.
+MEANING = (
+    "spark.sql.ansi.enabled",
+    "spark.sql.session.timeZone",
+    "spark.sql.caseSensitive",
+    "spark.sql.decimalOperations.allowPrecisionLoss",
+    "spark.sql.legacy.timeParserPolicy",
+    "spark.sql.mapKeyDedupPolicy",
+    "spark.sql.parser.escapedStringLiterals",
+)
+
+_OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer."
+_EXCLUDED_RULES = (
+    _OPTIMIZER + "DecimalAggregates",  # unscaled arithmetic that has no SQL form
+    _OPTIMIZER + "RewriteDistinctAggregates",  # DISTINCT as two aggregates over an expand
+    "org.apache.spark.sql.execution.planmerging.MergeSubplans",  # subqueries as one struct
+)
+_IMPORT_SETTINGS = {
+    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
+    "spark.sql.optimizer.windowGroupLimitThreshold": "-1",
+    "spark.sql.optimizer.inSetConversionThreshold": str(2**31 - 1),
+}
+_EXCLUDED_KEY = "spark.sql.optimizer.excludedRules"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedPlan:
+    """The plan, and the frames behind its session sources, by their ids."""
+
+    plan: QueryPlan
+    frames: dict[str, DataFrame]
+
+
+def import_plan(frame: DataFrame) -> ImportedPlan:
+    """The plan of any DataFrame of a classic session; PlanNotImportable says what has no place."""
+    spark = frame.sparkSession
+    if not hasattr(frame, "_jdf"):
+        raise PlanNotImportable(
+            "the DataFrame belongs to a Spark Connect session, whose plans are out of reach",
+            hint="use a classic session: SparkSession.builder without .remote()",
+        )
+    analysed = frame._jdf.queryExecution().analyzed()
+    try:
+        return _import(spark, analysed, frame.columns)
+    except InvalidPlan as error:
+        raise PlanNotImportable(f"the plan does not fit together: {error}") from error
+    except (Py4JJavaError, PySparkException) as error:
+        raise PlanNotImportable(f"Spark could not plan it: {_first_line(error)}") from error
+
+
+def _import(spark: SparkSession, analysed: Any, names: list[str]) -> ImportedPlan:
+    settings = {key: str(spark.conf.get(key)) for key in MEANING}
+    optimised = _optimise(spark, analysed)
+    reader = OperatorReader(spark, settings)
+    root = reader.read(tree_of(optimised))
+    if not optimised.deterministic():
+        raise PlanNotImportable(
+            "the query is not deterministic (a random or positional function): "
+            "its rows would differ each time a part of it is run again",
+            hint="Spark runs the query unchanged",
+        )
+    root = reader.with_outputs(root, optimised)
+    plan = QueryPlan(share_equal_subplans(root), tuple(names), tuple(settings.items()))
+    return ImportedPlan(plan, reader.frames)
+
+
+def _optimise(spark: SparkSession, analysed: Any) -> Any:
+    """Spark's optimiser over an analysed plan, in a copy of the session made for the import."""
+    copy = spark._jsparkSession.cloneSession()
+    conf = copy.conf()
+    for key, value in _IMPORT_SETTINGS.items():
+        conf.set(key, value)
+    excluded = [rule for rule in (conf.get(_EXCLUDED_KEY, ""), *_EXCLUDED_RULES) if rule]
+    conf.set(_EXCLUDED_KEY, ",".join(excluded))
+    jvm: Any = spark._jvm
+    mode = jvm.org.apache.spark.sql.execution.CommandExecutionMode.ALL()
+    return copy.sessionState().executePlan(analysed, mode).optimizedPlan()
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,125 @@
+"""Plan out: a QueryPlan becomes a DataFrame, on the session that made it or on another."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from headway.base.errors import InternalError, PlanNotRunnable
+from headway.plan.nodes import QueryPlan, Scan, StateScan
+from headway.plan.sources import FileSource, RangeSource
+from headway.plan.spark_sql import to_spark_sql
+from headway.spark.types import ddl_of
+
+StateFrames = Callable[[StateScan], DataFrame]
+
+
+def frame_of(
+    spark: SparkSession,
+    plan: QueryPlan,
+    *,
+    session_frames: Mapping[str, DataFrame] | None = None,
+    state_frames: StateFrames | None = None,
+) -> DataFrame:
+    """The plan as a DataFrame that runs under the settings the plan was made with.
+
+    `session_frames` holds the data that only its own session can reach, by the source's id, and
+    `state_frames` opens a saved state.
+    """
+    session = _session_with(spark, dict(plan.settings))
+    views: dict[Any, str] = {}
+
+    def relation(node: Scan | StateScan) -> str:
+        key = node.source if isinstance(node, Scan) else node
+        if key not in views:
+            frame = _open(session, node, session_frames or {}, state_frames)
+            views[key] = f"headway_{secrets.token_hex(8)}"
+            frame.createOrReplaceTempView(views[key])
+        return views[key]
+
+    try:
+        frame = session.sql(to_spark_sql(plan, relation))
+    except AnalysisException as error:
+        raise InternalError(f"Spark does not take the plan back: {error}") from error
+    finally:
+        # The frame holds what it resolved: the names have done their work.
+        for view in views.values():
+            session.catalog.dropTempView(view)
+    _check_schema(plan, frame)
+    return frame
+
+
+def _session_with(spark: SparkSession, settings: dict[str, str]) -> SparkSession:
+    """`spark` itself where it has these settings, otherwise a session beside it that has."""
+    differing = {key: value for key, value in settings.items() if spark.conf.get(key) != value}
+    if not differing:
+        return spark
+    beside = spark.newSession()
+    for key, value in settings.items():
+        beside.conf.set(key, value)
+    return beside
+
+
+def _open(
+    spark: SparkSession,
+    node: Scan | StateScan,
+    session_frames: Mapping[str, DataFrame],
+    state_frames: StateFrames | None,
+) -> DataFrame:
+    if isinstance(node, StateScan):
+        if state_frames is None:
+            raise PlanNotRunnable(
+                f"the plan reads the saved state {node.state} of run {node.run}",
+                hint="resume the run instead of running its plan by itself",
+            )
+        return state_frames(node)
+    source = node.source
+    if isinstance(source, FileSource):
+        return _open_files(spark, source)
+    if isinstance(source, RangeSource):
+        return spark.range(source.start, source.end, source.step)
+    frame = session_frames.get(source.id)
+    if frame is None:
+        raise PlanNotRunnable(
+            f"the plan reads data of the session that made it ({source.table})",
+            hint="save that data as Parquet files and query those",
+        )
+    return frame
+
+
+def _open_files(spark: SparkSession, source: FileSource) -> DataFrame:
+    reader = spark.read.format(source.format).options(**dict(source.options))
+    if source.schema is not None:
+        reader = reader.schema(source.schema)
+    if source.root is not None:
+        reader = reader.option("basePath", source.root)
+    if not source.files:
+        return spark.createDataFrame([], source.schema or "")
+    try:
+        return reader.load([_escape_glob(name) for name in source.files])
+    except PySparkException as error:
+        raise PlanNotRunnable(
+            f"table {source.table} cannot be opened: {str(error).splitlines()[0]}",
+            hint="are the files still where they were when the plan was made?",
+        ) from error
+
+
+def _escape_glob(path: str) -> str:
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
+
+
+def _check_schema(plan: QueryPlan, frame: DataFrame) -> None:
+    """Types of what came back are the plan's own: a text that Spark reads differently stops here."""
+    found = [ddl_of(json.loads(field.dataType.json())) for field in frame.schema.fields]
+    expected = [column.type for column in plan.root.schema]
+    if found != expected:
+        raise InternalError(
+            "the plan came back from Spark with other types",
+            story=tuple(f"{e} became {f}" for e, f in zip(expected, found, strict=False) if e != f),
+        )

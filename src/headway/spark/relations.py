@@ -1,0 +1,157 @@
+"""Catalyst's leaves: tables, ranges, constants, and whatever only this session can read."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from headway.base.errors import PlanNotImportable
+from headway.plan.expressions import Column
+from headway.plan.nodes import Node, Scan, ScanColumn, Values
+from headway.plan.sources import FileSource, RangeSource, SessionSource, Source
+from headway.spark.tree import Tree, sequence
+from headway.spark.types import constant_text, timestamp_text
+
+if TYPE_CHECKING:
+    from headway.spark.operators import OperatorReader
+
+_PORTABLE_FORMATS = {"parquet", "orc", "csv", "json", "text"}
+_MOST_CONSTANTS = 2_000
+_REFUSED_LEAVES = {
+    "CommandResult": "it is the result of a command that has already run",
+    "StreamingRelation": "it is a stream",
+    "StreamingExecutionRelation": "it is a stream",
+    "StreamingRelationV2": "it is a stream",
+    "CTERelationRef": "it is a common table expression that Spark does not inline",
+}
+
+
+def read_relation(reader: OperatorReader, tree: Tree) -> Node:
+    reason = _REFUSED_LEAVES.get(tree.name)
+    if reason is None and tree.fields.get("isStreaming"):
+        reason = "it is a stream"
+    if reason is not None:
+        raise PlanNotImportable(f"operator {tree.name}: {reason}")
+    if tree.name == "OneRowRelation":
+        return Values((), ((),))
+    if tree.name == "Range":
+        start, end, step = (int(tree.fields[name]) for name in ("start", "end", "step"))
+        return _scan(reader, tree, RangeSource(start, end, step))
+    if tree.name == "LocalRelation":
+        return _constants(reader, tree)
+    if tree.name == "LogicalRelation":
+        source = _file_source(tree)
+        if source is not None:
+            return _scan(reader, tree, source)
+    return _scan(reader, tree, _session_source(reader, tree))
+
+
+def _scan(reader: OperatorReader, tree: Tree, source: Source) -> Scan:
+    attributes = tree.expression_list("output")
+    kept = [a for a in attributes if int(a.fields["exprId"]["id"]) in reader.used]
+    return Scan(source, tuple(ScanColumn(a.fields["name"], reader.column_of(a)) for a in kept))
+
+
+def _file_source(tree: Tree) -> FileSource | None:
+    """The files behind a table, when any session that sees them can read them the same way."""
+    relation = tree.handle.relation()
+    if not relation.getClass().getName().endswith(".HadoopFsRelation"):
+        return None
+    kind = str(relation.fileFormat().toString()).lower()
+    if kind not in _PORTABLE_FORMATS:
+        return None
+    location = relation.location()
+    files = tuple(unquote(str(name)) for name in location.inputFiles())
+    roots = [unquote(str(root.toString())) for root in sequence(location.rootPaths())]
+    partitioned = relation.partitionSchema().length() > 0
+    return FileSource(
+        _table_name(tree, roots),
+        kind,
+        tuple(sorted(files)),
+        roots[0] if partitioned and len(roots) == 1 else None,
+        _options(relation),
+        str(relation.schema().toDDL()),
+    )
+
+
+def _options(relation: Any) -> tuple[tuple[str, str], ...]:
+    options = relation.options()
+    keys = [str(key) for key in sequence(options.keys().toSeq())]
+    kept = sorted(key for key in keys if key.lower() not in ("path", "basepath"))
+    return tuple((key, str(options.apply(key))) for key in kept)
+
+
+def _table_name(tree: Tree, roots: list[str]) -> str:
+    table = tree.handle.catalogTable()
+    if table.isDefined():
+        return str(table.get().identifier().table())
+    last = roots[0].rstrip("/").rsplit("/", 1)[-1] if roots else "table"
+    return last.split(".", 1)[0] or "table"
+
+
+def _session_source(reader: OperatorReader, tree: Tree) -> SessionSource:
+    frame = _frame_of(reader, tree)
+    text = f"{tree.class_name} {tree.handle.toString()}"
+    name = "session_" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    reader.frames[name] = frame
+    return SessionSource(name, tree.name)
+
+
+def _frame_of(reader: OperatorReader, tree: Tree) -> DataFrame:
+    jvm: Any = reader.spark._jvm
+    dataset = jvm.org.apache.spark.sql.classic.Dataset.ofRows(
+        reader.spark._jsparkSession, tree.handle
+    )
+    return DataFrame(dataset, reader.spark)
+
+
+def _constants(reader: OperatorReader, tree: Tree) -> Node:
+    """A local relation as constants; as session data when it is large or has nested types."""
+    attributes = tree.expression_list("output")
+    columns = tuple(reader.column_of(attribute) for attribute in attributes)
+    if tree.handle.data().length() * max(len(columns), 1) <= _MOST_CONSTANTS:
+        if not columns:
+            return Values((), ((),) * int(tree.handle.data().length()))
+        rows = _constant_rows(_frame_of(reader, tree).toArrow(), columns)
+        if rows is not None:
+            return Values(columns, rows)
+    return _scan(reader, tree, _session_source(reader, tree))
+
+
+def _constant_rows(table: pa.Table, columns: tuple[Column, ...]) -> tuple[tuple[str, ...], ...] | None:
+    texts = []
+    for array, column in zip(table.columns, columns, strict=True):
+        found = _constant_column(array.combine_chunks(), column.type)
+        if found is None:
+            return None
+        texts.append(found)
+    return tuple(zip(*texts, strict=True))
+
+
+def _constant_column(array: pa.Array, ddl: str) -> list[str] | None:
+    if ddl in ("timestamp", "timestamp_ntz"):
+        moments = array.cast(pa.int64()).to_pylist()
+        zoned = ddl == "timestamp"
+        made = [
+            constant_text(None, ddl) if m is None else timestamp_text(m, zoned=zoned)
+            for m in moments
+        ]
+    else:
+        made = [constant_text(_catalyst_text(value, ddl), ddl) for value in array.to_pylist()]
+    return None if any(text is None for text in made) else [text for text in made if text]
+
+
+def _catalyst_text(value: Any, ddl: str) -> str | None:
+    """A Python value as Catalyst would print it."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        special = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
+        return "NaN" if value != value else special.get(value, repr(value))
+    return format(value, "f") if ddl.startswith("decimal") else str(value)

@@ -1,0 +1,247 @@
+"""A run: a folder in the reliable store with a manifest, a log of events, and pieces.
+
+runs/<run id>/head        written first, replaced when the run ends
+runs/<run id>/manifest    written second: without it there is no run
+runs/<run id>/events/     the log
+runs/<run id>/pieces/     whatever the engines add
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from headway.base.clock import Clock, SystemClock
+from headway.base.errors import (
+    FormatNotReadable,
+    InvalidIdentifier,
+    PieceMissing,
+    RunNotFound,
+    StoreConflict,
+    StoreCorrupt,
+    WrongUsage,
+)
+from headway.base.ids import check_id
+from headway.storage.blocks import Data, SealWriter, corrupt
+from headway.storage.events import END, Event, EventLog, LogHead
+from headway.storage.failures import missing
+from headway.storage.manifest import Manifest, decode_manifest, encode_manifest
+from headway.storage.paths import check_path, join
+from headway.storage.processes import is_gone
+from headway.storage.store import ReliableStore
+
+RUNS_FOLDER = "runs"
+LAST = "last"
+QUERY_DONE = "query_done"
+QUERY_FAILED = "query_failed"
+
+EndStatus = Literal["done", "failed", "interrupted"]
+RunStatus = Literal["running", "done", "failed", "interrupted", "lost", "damaged"]
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a list of runs shows. `reason` says why a run is damaged."""
+
+    run_id: str
+    status: RunStatus
+    started_at: str | None
+    seconds: float | None
+    queries_done: int = 0
+    queries_failed: int = 0
+    queries_total: int = 0
+    reason: str | None = None
+
+
+class Run:
+    """A handle on one run; made by `create` or `open`. Safe from several threads."""
+
+    def __init__(self, store: ReliableStore, manifest: Manifest, clock: Clock | None) -> None:
+        self.store = store
+        self.manifest = manifest
+        self._clock = clock or SystemClock()
+        self._folder = run_folder(manifest.run_id)
+        self._log = EventLog(store, self._folder)
+        self._ended = False
+
+    @classmethod
+    def create(cls, store: ReliableStore, manifest: Manifest, *, clock: Clock | None = None) -> Run:
+        """Begins the run; StoreConflict when its id is taken."""
+        if manifest.run_id == LAST:
+            raise InvalidIdentifier(f"a run cannot be called {LAST!r}: that names the newest one")
+        run = cls(store, manifest, clock)
+        run._log.create(manifest.created_at, manifest.driver)
+        path = join(run._folder, "manifest")
+        store.write(path, encode_manifest(manifest), if_absent=True)
+        return run
+
+    @classmethod
+    def open(cls, store: ReliableStore, run_id: str, *, clock: Clock | None = None) -> Run:
+        """The run with exactly this id; RunNotFound when there is none, StoreCorrupt when its
+        manifest or head is damaged."""
+        path = join(run_folder(run_id), "manifest")
+        try:
+            data = store.read(path)
+        except PieceMissing as error:
+            if not is_remains(store, run_id):
+                raise
+            raise RunNotFound(
+                f"there is no run {run_id} in {store.url}",
+                hint="`headway runs` lists the runs of a store",
+            ) from error
+        manifest = decode_manifest(data, name=path)
+        if manifest.run_id != run_id:
+            raise corrupt(path, f"belongs to run {manifest.run_id}")
+        run = cls(store, manifest, clock)
+        head = run._log.head()
+        if head.state == "removed":
+            raise RunNotFound(f"run {run_id} is being removed from {store.url}")
+        run._ended = head.state == "ended"
+        return run
+
+    @property
+    def run_id(self) -> str:
+        return self.manifest.run_id
+
+    @property
+    def url(self) -> str:
+        return f"{self.store.url}/{self._folder}"
+
+    def append(self, kind: str, query: str | None = None, **data: Any) -> Event:
+        """Adds an event to the log; durable when this returns. `data` holds JSON values."""
+        self._refuse_ended()
+        if kind == END:
+            raise WrongUsage("the last event of a run is written by end()")
+        event = self._event(kind, query, data)
+        self._log.append(event)
+        return event
+
+    def events(self) -> tuple[Event, ...]:
+        """All events so far, verified; another process may be appending."""
+        return self._log.read()
+
+    def end(self, status: EndStatus, **data: Any) -> None:
+        """Closes the run over its events and pieces: the loss of any one of them is noticed."""
+        self._refuse_ended()
+        if status not in get_args(EndStatus):
+            raise WrongUsage(f"a run cannot end as {status!r}")
+        event = self._event(END, None, {"status": status, **data})
+        self._log.end(event, self._stored_pieces())
+        self._ended = True
+
+    def write_piece(self, name: str, data: Data, *, if_absent: bool = False) -> None:
+        self._refuse_ended()
+        self.store.write(self._piece(name), data, if_absent=if_absent)
+
+    def piece_writer(
+        self, name: str, *, if_absent: bool = False
+    ) -> AbstractContextManager[SealWriter]:
+        self._refuse_ended()
+        return self.store.writer(self._piece(name), if_absent=if_absent)
+
+    def read_piece(self, name: str) -> bytes:
+        return self.store.read(self._piece(name))
+
+    def piece_reader(self, name: str) -> Iterator[bytes]:
+        return self.store.reader(self._piece(name))
+
+    def pieces(self, prefix: str = "") -> list[str]:
+        """Names of the pieces below a folder. Of an ended run: those it ended with, all there."""
+        if prefix:
+            check_path(prefix)
+        head = self._log.head()
+        stored = self._stored_pieces()
+        if head.state == "ended":
+            self._check_pieces(head, stored)
+            stored = head.pieces
+        return sorted(name for name in stored if not prefix or name.startswith(prefix + "/"))
+
+    def verify(self) -> None:
+        """Reads everything; StoreCorrupt names the first piece that is damaged or missing."""
+        self.events()
+        for name in self.pieces():
+            for _ in self.piece_reader(name):
+                pass
+
+    def summary(self) -> RunSummary:
+        """Where the run stands, from its verified log and the sizes of its pieces."""
+        head = self._log.head()
+        events = self._log.read(head)
+        if head.state == "ended":
+            self._check_pieces(head, self._stored_pieces())
+        end = next((event for event in reversed(events) if event.kind == END), None)
+        status: RunStatus
+        if end is not None:
+            status = end.data["status"]
+        else:
+            status = "lost" if is_gone(self.manifest.driver) else "running"
+        now = self._clock.now().isoformat()
+        last = end.at if end else (events[-1].at if events else self.manifest.created_at)
+        outcomes = {e.query: e.kind for e in events if e.kind in (QUERY_DONE, QUERY_FAILED)}
+        return RunSummary(
+            run_id=self.run_id,
+            status=status,
+            started_at=self.manifest.created_at,
+            seconds=_seconds(self.manifest.created_at, now if status == "running" else last),
+            queries_done=sum(kind == QUERY_DONE for kind in outcomes.values()),
+            queries_failed=sum(kind == QUERY_FAILED for kind in outcomes.values()),
+            queries_total=len(self.manifest.queries),
+        )
+
+    def _event(self, kind: str, query: str | None, data: dict[str, Any]) -> Event:
+        at = self._clock.now().isoformat(timespec="microseconds")
+        return Event(at=at, kind=check_id(kind, "kind of event"), query=query, data=data)
+
+    def _piece(self, name: str) -> str:
+        return join(self._folder, "pieces", *check_path(name))
+
+    def _stored_pieces(self) -> dict[str, int]:
+        folder = join(self._folder, "pieces")
+        sizes = self.store.sizes(folder)
+        return {path[len(folder) + 1 :]: size for path, size in sizes.items()}
+
+    def _check_pieces(self, head: LogHead, stored: dict[str, int]) -> None:
+        for name, size in head.pieces.items():
+            if name not in stored:
+                raise missing(self._piece(name))
+            if stored[name] != size:
+                raise corrupt(
+                    self._piece(name),
+                    f"has {stored[name]} bytes where the run ended with {size}",
+                )
+
+    def _refuse_ended(self) -> None:
+        if self._ended:
+            raise StoreConflict(
+                f"run {self.run_id} has ended", hint="nothing is added to a run after its end"
+            )
+
+
+def run_folder(run_id: str) -> str:
+    return join(RUNS_FOLDER, check_id(run_id, "run id"))
+
+
+def remains(store: ReliableStore, run_id: str) -> LogHead | None:
+    """The head of a run that never came to be or is being removed; None for any other run."""
+    folder = run_folder(run_id)
+    try:
+        head = EventLog(store, folder).head()
+    except (StoreCorrupt, FormatNotReadable):
+        return None
+    if head.state == "removed":
+        return head
+    never_began = head.state == "open" and store.list(folder) == [join(folder, "head")]
+    return head if never_began else None
+
+
+def is_remains(store: ReliableStore, run_id: str) -> bool:
+    """Also true without any piece: killed before the first write, deleted, or never there."""
+    return remains(store, run_id) is not None or not store.list(run_folder(run_id))
+
+
+def _seconds(start: str, end: str) -> float:
+    passed = datetime.fromisoformat(end) - datetime.fromisoformat(start)
+    return max(0.0, passed.total_seconds())
