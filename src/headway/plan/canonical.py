@@ -7,14 +7,35 @@ same rows in number, whatever the columns, which is what an observed row count m
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeGuard
 
-from headway.plan.expressions import Column, Expression, substitute
+from headway.plan.expressions import Column, Expression, Subquery, substitute
 from headway.plan.graph import walk
-from headway.plan.nodes import Filter, Join, Node, Project, Scan, Sort
+from headway.plan.nodes import (
+    Filter,
+    Generate,
+    Join,
+    Limit,
+    Node,
+    Project,
+    Scan,
+    Sort,
+    StateScan,
+    Union,
+    Window,
+)
+
+_PASSING_ON = (Filter, Sort, Limit, Window, Join, Generate)
+_LEXEME = re.compile(
+    r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `(?:[^`]|``)*` | [()\[\]{}] | \w+""",
+    re.VERBOSE | re.DOTALL,
+)
+_OPENING = {"(", "[", "{", "CASE"}
+_CLOSING = {")", "]", "}", "END"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +66,41 @@ def row_keys(root: Node) -> dict[Node, str]:
     return {node: form.key for node, form in forms.items()}
 
 
+def is_renaming(node: Node) -> TypeGuard[Project]:
+    """A projection that puts out its input's columns, all and in order, under other names."""
+    if not isinstance(node, Project):
+        return False
+    return tuple(o.expression.column for o in node.outputs) == node.input.column_names
+
+
 def _canonical(node: Node, forms: Mapping[Node, Canonical]) -> Canonical:
     inputs = _input_names(node, forms)
-    parts = [
-        _describe(getattr(node, field.name), inputs, forms)
-        for field in fields(node)
-        if field.init
-    ]
-    key = _digest(node.kind, *parts)
-    kept = {} if isinstance(node, Project) else inputs
-    names = {
+    if is_renaming(node):  # names are all that it changes
+        below = forms[node.input]
+        pairs = zip(node.column_names, node.input.column_names, strict=True)
+        return Canonical(below.key, {name: below.names[before] for name, before in pairs})
+    key = _digest(node.kind, *_parts(node, inputs, forms))
+    return Canonical(key, _names(node, key, inputs))
+
+
+def _parts(node: Node, inputs: Mapping[str, str], forms: Mapping[Node, Canonical]) -> Iterator[str]:
+    """What makes the node what it is, field by field."""
+    if isinstance(node, StateScan):  # its columns are found in the state by their names
+        yield repr(node.columns)
+    for field in fields(node):
+        if field.name == "exists":  # the name of a column
+            yield repr(getattr(node, field.name) is not None)
+        elif field.init:
+            yield _describe(getattr(node, field.name), inputs, forms)
+
+
+def _names(node: Node, key: str, inputs: Mapping[str, str]) -> dict[str, str]:
+    """Columns that a node passes on keep the names that they have in its input."""
+    kept = inputs if isinstance(node, _PASSING_ON) else {}
+    return {
         column.name: kept.get(column.name, f"{position}:{key}")
         for position, column in enumerate(node.schema)
     }
-    return Canonical(key, names)
 
 
 def _row_form(node: Node, forms: Mapping[Node, Canonical]) -> Canonical:
@@ -69,83 +111,106 @@ def _row_form(node: Node, forms: Mapping[Node, Canonical]) -> Canonical:
     if isinstance(node, Sort):
         return Canonical(forms[node.input].key, inputs)
     if isinstance(node, Project):
-        names = {o.name: _expression_text(o.expression, inputs, forms) for o in node.outputs}
+        names = {o.name: _output_name(o.expression, inputs, forms) for o in node.outputs}
         return Canonical(forms[node.input].key, names)
     if isinstance(node, Filter):
-        conditions = sorted(_expression_text(c, inputs, forms) for c in _conditions(node))
-        return Canonical(_digest("Filter", forms[node.input].key, *conditions), inputs)
-    return _canonical(node, forms)
+        condition = node.condition
+        parts = sorted(
+            _canonical_text(part, condition.subqueries, inputs, forms)
+            for part in split_conjunction(condition.text)
+        )
+        return Canonical(_digest("Filter", forms[node.input].key, *parts), inputs)
+    if isinstance(node, Union):
+        key = _digest("Union", *(forms[child].key for child in node.inputs))
+        columns = zip(*(forms[child].names.values() for child in node.inputs), strict=True)
+        union_names = (_digest(key, *names) for names in columns)
+        return Canonical(key, dict(zip(node.column_names, union_names, strict=True)))
+    parts = list(_parts(node, inputs, forms))
+    if isinstance(node, Limit):
+        parts.append(_order_below(node, forms))
+    key = _digest(node.kind, *parts)
+    return Canonical(key, _names(node, key, inputs))
 
 
-def _conditions(node: Filter) -> list[Expression]:
-    return [
-        Expression(part, "boolean", True, _used(node.condition, part))
-        for part in split_conjunction(node.condition.text)
-    ]
-
-
-def _used(whole: Expression, part: str) -> Any:
-    return tuple(s for s in whole.subqueries if f":{s.name}" in part)
+def _order_below(limit: Limit, forms: Mapping[Node, Canonical]) -> str:
+    """The order that decides which rows a limit keeps, and so how many pass what is above it."""
+    node = limit.input
+    while isinstance(node, Project):
+        node = node.input
+    if not isinstance(node, Sort):
+        return ""
+    return _describe(node.keys, forms[node.input].names, forms)
 
 
 def split_conjunction(text: str) -> list[str]:
-    """The parts of `(a AND b) AND c`, as the importer writes it; other texts stay whole."""
-    inner = _strip_parentheses(text)
-    depth, start, parts = 0, 0, []
-    in_string = False
-    position = 0
-    while position < len(inner):
-        character = inner[position]
-        if in_string:
-            if character == "\\":
-                position += 1
-            elif character == "'":
-                in_string = False
-        elif character == "'":
-            in_string = True
-        elif character == "`":
-            position = inner.index("`", position + 1)
-        elif character == "(":
+    """What must hold for `a AND b AND (c AND d)` to hold; a text without AND stays whole."""
+    found: list[str] = []
+    stack = [text]
+    while stack:
+        part = stack.pop()
+        parts = _split_once(_strip_parentheses(part))
+        if len(parts) == 1:
+            found.append(part)
+        else:
+            stack.extend(reversed(parts))
+    return found
+
+
+def _split_once(text: str) -> list[str]:
+    """The operands of the ANDs that stand outside of all parentheses."""
+    depth, start, betweens = 0, 0, 0
+    parts = []
+    for match in _LEXEME.finditer(text):
+        lexeme = match.group().upper()
+        if lexeme in _OPENING:
             depth += 1
-        elif character == ")":
+        elif lexeme in _CLOSING:
             depth -= 1
-        elif depth == 0 and inner.startswith(" AND ", position):
-            parts.append(inner[start:position])
-            start = position + 5
-            position += 4
-        elif depth == 0 and inner.startswith((" BETWEEN ", " OR ", "CASE "), position):
+        elif depth:
+            continue
+        elif lexeme == "OR":
             return [text]
-        position += 1
-    if not parts:
-        return [text]
-    return [found for part in (*parts, inner[start:]) for found in split_conjunction(part)]
+        elif lexeme == "BETWEEN":
+            betweens += 1
+        elif lexeme == "AND" and betweens:
+            betweens -= 1
+        elif lexeme == "AND":
+            parts.append(text[start : match.start()].strip())
+            start = match.end()
+    return [*parts, text[start:].strip()]
 
 
 def _strip_parentheses(text: str) -> str:
+    """The text without the parentheses that enclose all of it."""
     text = text.strip()
-    if not (text.startswith("(") and text.endswith(")")):
-        return text
-    depth, position = 0, 0
-    while position < len(text) - 1:
-        character = text[position]
-        if character in "'`":
-            position += 1
-            while text[position] != character:
-                position += 2 if text[position] == "\\" and character == "'" else 1
-        depth += (character == "(") - (character == ")")
-        if depth == 0:
-            return text
-        position += 1
-    return text[1:-1]
+    while text.startswith("(") and _first_closing(text) == len(text) - 1:
+        text = text[1:-1].strip()
+    return text
+
+
+def _first_closing(text: str) -> int | None:
+    """Where the parenthesis closes that the text begins with."""
+    depth = 0
+    for match in _LEXEME.finditer(text):
+        if match.group() == "(":
+            depth += 1
+        elif match.group() == ")":
+            depth -= 1
+            if depth == 0:
+                return match.start()
+    return None
 
 
 def _input_names(node: Node, forms: Mapping[Node, Canonical]) -> dict[str, str]:
     """Canonical names of the columns that the node reads. The sides of a join stay apart."""
-    names: dict[str, str] = {}
-    for position, child in enumerate(node.children):
-        prefix = f"{position}." if isinstance(node, Join) else ""
-        names |= {name: prefix + canonical for name, canonical in forms[child].names.items()}
-    return names
+    if isinstance(node, Join):
+        sides = (forms[node.left].names, forms[node.right].names)
+        return {
+            name: _digest(str(side), canonical)
+            for side, names in enumerate(sides)
+            for name, canonical in names.items()
+        }
+    return dict(forms[node.children[0]].names) if node.children else {}
 
 
 def _describe(value: Any, names: Mapping[str, str], forms: Mapping[Node, Canonical]) -> str:
@@ -168,13 +233,29 @@ def _describe(value: Any, names: Mapping[str, str], forms: Mapping[Node, Canonic
     return repr(value)
 
 
+def _output_name(
+    expression: Expression, names: Mapping[str, str], forms: Mapping[Node, Canonical]
+) -> str:
+    """A column passed on keeps its name; what is computed is named by how, in a few letters."""
+    if expression.column is not None:
+        return names[expression.column]
+    return _digest(_expression_text(expression, names, forms))
+
+
 def _expression_text(
     expression: Expression, names: Mapping[str, str], forms: Mapping[Node, Canonical]
 ) -> str:
-    keys = {subquery.name: forms[subquery.plan].key for subquery in expression.subqueries}
-    return substitute(
-        expression.text, lambda name: f"`{names[name]}`", lambda name: f":{keys[name]}"
-    )
+    return _canonical_text(expression.text, expression.subqueries, names, forms)
+
+
+def _canonical_text(
+    text: str,
+    subqueries: tuple[Subquery, ...],
+    names: Mapping[str, str],
+    forms: Mapping[Node, Canonical],
+) -> str:
+    keys = {subquery.name: forms[subquery.plan].key for subquery in subqueries}
+    return substitute(text, lambda name: f"`{names[name]}`", lambda name: f":{keys[name]}")
 
 
 def _digest(*parts: str) -> str:

@@ -41,6 +41,7 @@ def quote(name: str) -> str:
 def string_literal(value: str) -> str:
     """`value` as a string literal that Spark reads back to the letter."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    escaped = re.sub("\0(?=[0-7])", r"\\000", escaped)  # \0 before digits would be an octal code
     return "'" + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\0") + "'"
 
 
@@ -59,6 +60,13 @@ class Subquery:
 
     name: str
     plan: Node
+
+    def __post_init__(self) -> None:
+        if len(self.plan.schema) != 1:
+            raise InvalidPlan(
+                f"the subquery {self.name} has {len(self.plan.schema)} columns and needs one",
+                hint=f"its columns: {', '.join(self.plan.column_names) or 'none'}",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +99,7 @@ class Expression:
         return _single_column(self.text)
 
     @property
-    def parsed(self) -> sqlglot_expressions.Expression:
+    def parsed(self) -> sqlglot_expressions.Expr:
         """The syntax tree. Shared between callers: copy it before changing it."""
         return _parsed(self.text)
 
@@ -166,9 +174,9 @@ def _parameters(text: str) -> list[str]:
 
 
 @lru_cache(maxsize=4_096)
-def _parsed(text: str) -> sqlglot_expressions.Expression:
+def _parsed(text: str) -> sqlglot_expressions.Expr:
     try:
         parsed = sqlglot.parse_one(text, read="spark")
-    except sqlglot.ParseError as error:
+    except (sqlglot.errors.SqlglotError, RecursionError) as error:
         raise InvalidPlan(f"expression {text} does not parse: {error}") from error
     return parsed

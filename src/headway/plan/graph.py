@@ -24,9 +24,7 @@ def walk(root: Node, *, subqueries: bool = True) -> Iterator[Node]:
             continue
         seen.add(node)
         stack.append((node, True))
-        inputs = node.children
-        if subqueries:
-            inputs += tuple(subquery.plan for subquery in node.subqueries)
+        inputs = _inputs(node) if subqueries else node.children
         stack.extend((child, False) for child in reversed(inputs))
 
 
@@ -34,7 +32,7 @@ def parents(root: Node) -> dict[Node, list[Node]]:
     """For every node its users: a user that reads it twice stands there twice."""
     users: dict[Node, list[Node]] = {root: []}
     for node in walk(root):
-        for child in (*node.children, *(subquery.plan for subquery in node.subqueries)):
+        for child in _inputs(node):
             users.setdefault(child, []).append(node)
     return users
 
@@ -60,14 +58,19 @@ def replace_nodes(root: Node, replacements: dict[Node, Node]) -> Node:
     The topmost replacement wins: what stood only below a replaced node is gone.
     """
     done: dict[Node, Node] = {}
-
-    def replaced(node: Node) -> Node:
-        if node not in done:
-            found = replacements.get(node)
-            done[node] = with_inputs(node, replaced) if found is None else found
-        return done[node]
-
-    return replaced(root)
+    stack: list[tuple[Node, bool]] = [(root, False)]
+    while stack:
+        node, inputs_done = stack.pop()
+        if node in done:
+            continue
+        if node in replacements:
+            done[node] = replacements[node]
+        elif inputs_done:
+            done[node] = with_inputs(node, lambda child: done[child])
+        else:
+            stack.append((node, True))
+            stack.extend((child, False) for child in _inputs(node))
+    return done[root]
 
 
 def with_inputs(node: Node, change: Callable[[Node], Node]) -> Node:
@@ -87,6 +90,11 @@ def with_root(plan: QueryPlan, root: Node) -> QueryPlan:
     return replace(plan, root=root)
 
 
+def _inputs(node: Node) -> tuple[Node, ...]:
+    """The plans that the node reads: its children, then its scalar subqueries."""
+    return (*node.children, *(subquery.plan for subquery in node.subqueries))
+
+
 def _map_nodes(value: Any, change: Callable[[Node], Node]) -> Any:
     """`value` with every node in it changed; the very same object when nothing changed."""
     if isinstance(value, Node):
@@ -103,5 +111,3 @@ def _map_nodes(value: Any, change: Callable[[Node], Node]) -> Any:
         differing = {k: v for k, v in changed.items() if v is not items_by_name[k]}
         return replace(value, **differing) if differing else value
     return value
-
-

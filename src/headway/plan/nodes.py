@@ -8,12 +8,12 @@ used twice.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, TypeVar, dataclass_transform
 
 from headway.base.errors import InvalidPlan
-from headway.plan.expressions import Column, Expression, Subquery, quote
+from headway.plan.expressions import Column, Expression, Subquery, merge_subqueries, quote
 from headway.plan.sources import Source
 
 _T = TypeVar("_T")
@@ -21,21 +21,17 @@ _T = TypeVar("_T")
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
 def operator(cls: type[_T]) -> type[_T]:
-    """A frozen dataclass that keeps Node's comparison and its hash, computed once."""
-    return dataclass(frozen=True, slots=True, eq=False)(cls)
-
-
-def _derived() -> Any:
-    return field(init=False, repr=False)
+    """A frozen dataclass that keeps Node's comparison, its text and its hash, computed once."""
+    return dataclass(frozen=True, slots=True, eq=False, repr=False)(cls)
 
 
 @operator
 class Node:
     """An operator. `schema` is its output; `children` its inputs, in order."""
 
-    schema: tuple[Column, ...] = _derived()
-    _values: tuple[Any, ...] = _derived()
-    _hash: int = _derived()
+    schema: tuple[Column, ...] = field(init=False, repr=False)
+    _values: tuple[Any, ...] = field(init=False, repr=False)
+    _hash: int = field(init=False, repr=False)
 
     @property
     def kind(self) -> str:
@@ -63,14 +59,16 @@ class Node:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return (
-            type(self) is type(other)
-            and self._hash == other._hash  # type: ignore[attr-defined]
-            and self._values == other._values  # type: ignore[attr-defined]
-        )
+        return isinstance(other, Node) and self._hash == other._hash and _same(self, other)
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __repr__(self) -> str:
+        """This operator alone: the text of all below it would double with each shared node."""
+        from headway.plan.printer import describe
+
+        return f"<{describe(self)}>"
 
     def _finish(self, schema: Iterable[Column]) -> None:
         """Called at the end of each node's own checks."""
@@ -81,6 +79,9 @@ class Node:
             if column.name.casefold() in seen:
                 raise InvalidPlan(f"{self.kind} puts out two columns named {column.name}")
             seen.add(column.name.casefold())
+        named = [subquery.name for subquery in self.subqueries]
+        if len(set(named)) != len(named):
+            raise InvalidPlan(f"{self.kind} uses one name for two subqueries: {', '.join(named)}")
         values = tuple(getattr(self, f.name) for f in fields(self) if f.init)
         object.__setattr__(self, "schema", columns)
         object.__setattr__(self, "_values", values)
@@ -97,6 +98,10 @@ class Node:
                     "which its input does not have",
                     hint=f"existing columns: {', '.join(sorted(names)) or 'none'}",
                 )
+
+    def _check_condition(self, condition: Expression | None) -> None:
+        if condition is not None and condition.type != "boolean":
+            raise InvalidPlan(f"the condition {condition.text} is {condition.type}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +169,7 @@ class Filter(Node):
     condition: Expression
 
     def __post_init__(self) -> None:
-        if self.condition.type != "boolean":
-            raise InvalidPlan(f"the condition {self.condition.text} is {self.condition.type}")
+        self._check_condition(self.condition)
         self._check_reads([self.condition], self.input)
         self._finish(self.input.schema)
 
@@ -233,7 +237,7 @@ class JoinKey:
             f"({self.left.text} {sign} {self.right.text})",
             "boolean",
             not self.null_safe and (self.left.nullable or self.right.nullable),
-            self.left.subqueries + self.right.subqueries,
+            merge_subqueries((self.left, self.right)),
         )
 
 
@@ -254,12 +258,14 @@ class Join(Node):
         self._check_reads((key.left for key in self.keys), self.left)
         self._check_reads((key.right for key in self.keys), self.right)
         if self.residual is not None:
+            self._check_condition(self.residual)
             self._check_reads([self.residual], self.left, self.right)
         if (self.exists is not None) != (self.join is JoinKind.EXISTENCE):
             raise InvalidPlan("an existence join, and only it, names the column it adds")
         if self.join is JoinKind.CROSS and (self.keys or self.residual is not None):
             raise InvalidPlan("a cross join has no condition")
-        overlap = set(self.left.column_names) & set(self.right.column_names)
+        right = {name.casefold() for name in self.right.column_names}
+        overlap = [name for name in self.left.column_names if name.casefold() in right]
         if overlap:
             raise InvalidPlan(f"both sides of a join have {', '.join(sorted(overlap))}")
         self._finish(self._schema())
@@ -323,10 +329,10 @@ class Aggregate(Node):
     aggregates: tuple[AggregateCall, ...]
 
     def __post_init__(self) -> None:
+        for call in self.aggregates:
+            self._check_condition(call.filter)
         self._check_reads(self.expressions(), self.input)
-        self._finish(
-            [key.column for key in self.keys] + [call.column for call in self.aggregates]
-        )
+        self._finish([key.column for key in self.keys] + [call.column for call in self.aggregates])
 
     @property
     def children(self) -> tuple[Node, ...]:
@@ -382,6 +388,8 @@ class Window(Node):
     calls: tuple[WindowCall, ...]
 
     def __post_init__(self) -> None:
+        for call in self.calls:
+            self._check_condition(call.filter)
         self._check_reads(self.expressions(), self.input)
         self._finish([*self.input.schema, *(call.column for call in self.calls)])
 
@@ -412,6 +420,8 @@ class Sort(Node):
     keys: tuple[SortKey, ...]
 
     def __post_init__(self) -> None:
+        if not self.keys:
+            raise InvalidPlan("a sort needs a key or more")
         self._check_reads(self.expressions(), self.input)
         self._finish(self.input.schema)
 
@@ -544,12 +554,56 @@ class QueryPlan:
             raise InvalidPlan(
                 f"{len(self.names)} names for {len(self.root.schema)} columns of the result"
             )
+        if len(dict(self.settings)) != len(self.settings):
+            raise InvalidPlan("a setting of the plan has two values")
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the order of the rows is part of the result."""
+        node = self.root
+        while isinstance(node, Project | Filter | Limit):
+            node = node.input
+        return isinstance(node, Sort)
 
     def explain(self) -> str:
         """The graph as text for people."""
         from headway.plan.printer import print_plan
 
         return print_plan(self)
+
+
+def _same(a: Node, b: Node) -> bool:
+    """Whether two graphs are equal: each pair of nodes is compared once, at any depth."""
+    seen: set[tuple[int, int]] = set()
+    pairs = [(a, b)]
+    while pairs:
+        a, b = pairs.pop()
+        if a is b or (id(a), id(b)) in seen:
+            continue
+        seen.add((id(a), id(b)))
+        if type(a) is not type(b) or a._hash != b._hash:
+            return False
+        if not _same_values(a._values, b._values, pairs):
+            return False
+    return True
+
+
+def _same_values(a: Any, b: Any, pairs: list[tuple[Node, Node]]) -> bool:
+    """Whether two values are equal, given that the pairs of nodes found in them are."""
+    if a is b:
+        return True
+    if isinstance(a, Node) and isinstance(b, Node):
+        pairs.append((a, b))
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, tuple):
+        if len(a) != len(b):
+            return False
+        return all(_same_values(x, y, pairs) for x, y in zip(a, b, strict=True))
+    if is_dataclass(a):
+        return all(_same_values(getattr(a, f.name), getattr(b, f.name), pairs) for f in fields(a))
+    return bool(a == b)
 
 
 def _nullable(column: Column, force: bool) -> Column:

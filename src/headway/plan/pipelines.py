@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headway.plan.graph import use_counts
+from headway.plan.graph import parents
 from headway.plan.nodes import (
     Aggregate,
     Join,
@@ -20,7 +20,6 @@ from headway.plan.nodes import (
     Scan,
     Sort,
     StateScan,
-    Union,
     Values,
     Window,
 )
@@ -75,105 +74,121 @@ class Pipelines:
 
     def dependents(self) -> dict[int, frozenset[int]]:
         """For every pipeline those that need its result directly."""
-        return {
-            p.id: frozenset(q.id for q in self.pipelines if p.id in q.depends_on)
-            for p in self.pipelines
-        }
+        found: dict[int, set[int]] = {p.id: set() for p in self.pipelines}
+        for pipeline in self.pipelines:
+            for needed in pipeline.depends_on:
+                found[needed].add(pipeline.id)
+        return {number: frozenset(users) for number, users in found.items()}
 
     def progress(self, finished: Collection[int]) -> float:
         """The finished share of all pipelines."""
-        return sum(p.id in finished for p in self.pipelines) / len(self.pipelines)
+        done = set(finished)
+        return sum(p.id in done for p in self.pipelines) / len(self.pipelines)
 
     def ready(self, finished: Collection[int]) -> tuple[Pipeline, ...]:
         """Those that have not run and whose dependencies all have."""
-        return tuple(
-            p for p in self.pipelines if p.id not in finished and p.depends_on <= set(finished)
-        )
+        done = set(finished)
+        return tuple(p for p in self.pipelines if p.id not in done and p.depends_on <= done)
 
     def still_needed(self, finished: Collection[int]) -> tuple[Pipeline, ...]:
         """Finished pipelines whose result an unfinished one needs: the state of the query."""
-        dependents = self.dependents()
-        return tuple(
-            p
-            for p in self.pipelines
-            if p.id in finished and not dependents[p.id] <= set(finished)
-        )
+        done = set(finished)
+        needed = {n for p in self.pipelines if p.id not in done for n in p.depends_on}
+        return tuple(p for p in self.pipelines if p.id in done and p.id in needed)
 
 
 def pipelines_of(plan: QueryPlan) -> Pipelines:
     return Pipelines(tuple(_Finder(plan.root).find()))
 
 
+@dataclass(frozen=True, slots=True)
+class _Collection:
+    """Rows that are collected: those of `start`, in `sink`."""
+
+    start: Node
+    sink: Node
+    role: Role
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Path:
+    """A pipeline before it has a number. `needs` are in the order in which they should run."""
+
+    source: Node
+    operators: tuple[Node, ...]
+    into: _Collection
+    needs: tuple[_Collection, ...]
+
+
 class _Finder:
-    """Finds pipelines depth first, so that each has a number above all it depends on."""
+    """Finds pipelines from the result downwards; each has a number above all it depends on."""
 
     def __init__(self, root: Node) -> None:
-        self._root = root
+        self._result = _Collection(root, root, Role.RESULT)
+        users = parents(root)
         self._shared = {
             node
-            for node, uses in use_counts(root).items()
-            if uses > 1 and not isinstance(node, _LEAVES)
+            for node, users_of_node in users.items()
+            if len(users_of_node) > 1 and not isinstance(node, (*_LEAVES, *_BLOCKING))
         }
-        self._found: list[Pipeline] = []
-        self._results: dict[tuple[Node, Role], frozenset[int]] = {}
+        self._read_as_rows = {child for node in users for child in node.children}
 
     def find(self) -> list[Pipeline]:
-        self._into(self._root, self._root, Role.RESULT)
-        return self._found
-
-    def _into(self, start: Node, sink: Node, role: Role) -> frozenset[int]:
-        """The pipelines that bring the rows of `start` into `sink`, found once."""
-        key = (sink, role)
-        if key not in self._results:
-            made: list[int] = []
-            extra = self._subqueries(sink) if role is Role.INPUT else frozenset()
-            self._descend(start, (), sink, role, extra, made)
-            self._results[key] = frozenset(made)
-        return self._results[key]
-
-    def _descend(
-        self,
-        node: Node,
-        above: tuple[Node, ...],
-        sink: Node,
-        role: Role,
-        needed: frozenset[int],
-        made: list[int],
-    ) -> None:
-        """Follow the rows of `node` downwards until they come from something collected."""
-        if node in self._shared and not isinstance(node, _BLOCKING) and node is not sink:
-            needed |= self._into(node, node, Role.SHARED)
-            self._add(node, above, sink, role, needed, made)
-        elif isinstance(node, _BLOCKING):
-            needed |= self._into(node.input, node, Role.INPUT)
-            self._add(node, above, sink, role, needed, made)
-        elif isinstance(node, _LEAVES):
-            self._add(node, above, sink, role, needed, made)
-        elif isinstance(node, Join):
-            needed |= self._subqueries(node)
-            needed |= self._into(node.build_input, node, Role.BUILD)
-            self._descend(node.probe_input, (node, *above), sink, role, needed, made)
-        else:
-            needed |= self._subqueries(node)
-            inputs = node.inputs if isinstance(node, Union) else node.children
-            for child in inputs:
-                self._descend(child, (node, *above), sink, role, needed, made)
-
-    def _subqueries(self, node: Node) -> frozenset[int]:
-        found: frozenset[int] = frozenset()
-        for subquery in node.subqueries:
-            found |= self._into(subquery.plan, subquery.plan, Role.SUBQUERY)
+        """Depth first: what a pipeline needs is numbered before it."""
+        found: list[Pipeline] = []
+        numbers: dict[_Collection, list[int]] = {}
+        opened: set[_Path] = set()
+        stack: list[_Collection | _Path] = [self._result]
+        while stack:
+            top = stack.pop()
+            if isinstance(top, _Collection):
+                if top not in numbers:
+                    numbers[top] = []
+                    stack.extend(reversed(self._paths(top)))
+            elif top not in opened:
+                opened.add(top)
+                stack.append(top)
+                stack.extend(reversed(top.needs))
+            else:
+                needed = frozenset(n for need in top.needs for n in numbers[need])
+                number, into = len(found) + 1, top.into
+                found.append(
+                    Pipeline(number, top.source, top.operators, into.sink, into.role, needed)
+                )
+                numbers[into].append(number)
         return found
 
-    def _add(
-        self,
-        source: Node,
-        operators: tuple[Node, ...],
-        sink: Node,
-        role: Role,
-        needed: frozenset[int],
-        made: list[int],
-    ) -> None:
-        number = len(self._found) + 1
-        self._found.append(Pipeline(number, source, operators, sink, role, needed))
-        made.append(number)
+    def _paths(self, into: _Collection) -> list[_Path]:
+        """Follow the rows downwards, on every branch until they come from something collected."""
+        needs = self._subqueries(into.sink) if into.role is Role.INPUT else ()
+        found: list[_Path] = []
+        stack: list[tuple[Node, tuple[Node, ...], tuple[_Collection, ...]]]
+        stack = [(into.start, (), needs)]
+        while stack:
+            node, above, needs = stack.pop()
+            if node in self._shared and node is not into.sink:
+                found.append(
+                    _Path(node, above, into, (*needs, _Collection(node, node, Role.SHARED)))
+                )
+            elif isinstance(node, _BLOCKING):
+                collected = _Collection(node.input, node, Role.INPUT)
+                found.append(_Path(node, above, into, (*needs, collected)))
+            elif isinstance(node, _LEAVES):
+                found.append(_Path(node, above, into, needs))
+            else:
+                needs += self._subqueries(node)
+                rows_from = node.children
+                if isinstance(node, Join):
+                    needs += (_Collection(node.build_input, node, Role.BUILD),)
+                    rows_from = (node.probe_input,)
+                stack.extend((child, (node, *above), needs) for child in reversed(rows_from))
+        return found
+
+    def _subqueries(self, node: Node) -> tuple[_Collection, ...]:
+        """Where the node finds the values of its subqueries."""
+        found = []
+        for plan in (subquery.plan for subquery in node.subqueries):
+            # What others read row by row is collected for them already.
+            collected = plan in self._shared and plan in self._read_as_rows
+            found.append(_Collection(plan, plan, Role.SHARED if collected else Role.SUBQUERY))
+        return tuple(found)

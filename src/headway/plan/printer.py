@@ -1,4 +1,4 @@
-"""A plan as a tree for people. A node that is used twice is drawn once and named at its other uses."""
+"""A plan as a tree for people. A node used twice is drawn once, and named at its other uses."""
 
 from __future__ import annotations
 
@@ -29,50 +29,85 @@ from headway.plan.nodes import (
     Window,
 )
 
+LONGEST_LINE = 200
+_LONGEST_DESCRIPTION = 160
+_LONGEST_NOTE = 60
+_LONGEST_TITLE = 30
+_DEEPEST_LEAD = 60
+_BELOW = {"├─ ": "│  ", "└─ ": "   "}
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
-_LONGEST_LINE = 160
 
 
 def print_plan(plan: QueryPlan, notes: Mapping[Node, str] | None = None) -> str:
-    """The whole graph, subqueries after the operator that uses them, with a note per node."""
-    lines = [f"Result: {', '.join(plan.names) or 'no columns'}"]
-    shared = {node for node, uses in use_counts(plan.root).items() if uses > 1}
-    labels = {
-        node: f"#{number}"
-        for number, node in enumerate((n for n in walk(plan.root) if n in shared), 1)
-    }
-    drawn: set[Node] = set()
+    """The whole graph, subqueries after the operator that uses them, with a note per node.
 
-    def draw(node: Node, lead: str, branch: str, title: str = "") -> None:
-        label = f"{labels[node]} " if node in labels else ""
+    No line is longer than LONGEST_LINE: very deep nodes are drawn with only the end of their
+    branches.
+    """
+    lines = [_cut(f"Result: {', '.join(map(_name, plan.names)) or 'no columns'}", LONGEST_LINE)]
+    labels = _labels(plan.root)
+    drawn: set[Node] = set()
+    stack = [(plan.root, "", "└─ ", "")]
+    while stack:
+        node, lead, branch, title = stack.pop()
+        start = f"{_shortened(lead)}{branch}{_cut(title, _LONGEST_TITLE)}"
+        start += f"{labels[node]} " if node in labels else ""
         if node in drawn:
-            lines.append(f"{lead}{branch}{title}{label}(drawn above)")
-            return
+            lines.append(f"{start}(drawn above)")
+            continue
         drawn.add(node)
-        note = f"  [{notes[node]}]" if notes and node in notes else ""
-        lines.append(f"{lead}{branch}{title}{label}{describe(node)}{note}")
+        note = _cut(f"  [{notes[node]}]", _LONGEST_NOTE) if notes and node in notes else ""
+        room = LONGEST_LINE - len(start) - len(note)
+        lines.append(start + _cut(describe(node), room) + note)
         inputs = [(child, "") for child in node.children]
         inputs += [(s.plan, f":{s.name} = ") for s in node.subqueries]
-        below = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
-        for position, (child, name) in enumerate(inputs):
-            draw(child, below, "└─ " if position == len(inputs) - 1 else "├─ ", name)
-
-    draw(plan.root, "", "└─ ")
+        branches = ["├─ "] * (len(inputs) - 1) + ["└─ "] * bool(inputs)
+        below = [
+            (child, lead + _BELOW[branch], input_branch, name)
+            for (child, name), input_branch in zip(inputs, branches, strict=True)
+        ]
+        stack.extend(reversed(below))
     return "\n".join(lines)
 
 
 def describe(node: Node) -> str:
     """One operator in one line, shortened where it is very long."""
-    line = _describe(node)
-    return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
+    return _cut(_describe(node), _LONGEST_DESCRIPTION)
 
 
 def readable(text: str) -> str:
     """Canonical text without the back-ticks that a reader does not need."""
-    plain = substitute(
-        text, lambda name: name if _PLAIN_NAME.fullmatch(name) else quote(name)
-    )
+    plain = substitute(text, _name)
     return plain[1:-1] if re.fullmatch(r"\([^()]*\)", plain) else plain
+
+
+def _name(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else quote(name)
+
+
+def _names(columns: Iterable[str]) -> str:
+    return ", ".join(map(_name, columns)) or "no columns"
+
+
+def _labels(root: Node) -> dict[Node, str]:
+    """A number for each node that is used more than once."""
+    uses = use_counts(root)
+    shared = (node for node in walk(root) if uses[node] > 1)
+    return {node: f"#{number}" for number, node in enumerate(shared, 1)}
+
+
+def _shortened(lead: str) -> str:
+    if len(lead) <= _DEEPEST_LEAD:
+        return lead
+    depth = f"({len(lead) // 3} deep) "
+    return depth + lead[-(_DEEPEST_LEAD - 3 * (-(-len(depth) // 3))) :]
+
+
+def _cut(text: str, longest: int) -> str:
+    """The text on one line and no longer than asked for; control characters as escapes."""
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 @singledispatch
@@ -83,7 +118,9 @@ def _describe(node: Node) -> str:
 @_describe.register
 def _(node: Scan) -> str:
     columns = ", ".join(
-        c.field if c.field == c.column.name else f"{c.field} AS {c.column.name}"
+        _name(c.field)
+        if c.field == c.column.name
+        else f"{_name(c.field)} AS {_name(c.column.name)}"
         for c in node.columns
     )
     return f"Scan {node.source.table}: {columns or 'no columns'}"
@@ -91,13 +128,14 @@ def _(node: Scan) -> str:
 
 @_describe.register
 def _(node: StateScan) -> str:
-    return f"StateScan {node.state} of run {node.run}: {', '.join(node.column_names)}"
+    return f"StateScan {node.state} of run {node.run}: {_names(node.column_names)}"
 
 
 @_describe.register
 def _(node: Values) -> str:
     count = len(node.rows)
-    return f"Values: {count} {'row' if count == 1 else 'rows'} of {', '.join(node.column_names) or 'no columns'}"
+    rows = "row" if count == 1 else "rows"
+    return f"Values: {count} {rows} of {_names(node.column_names)}"
 
 
 @_describe.register
@@ -116,14 +154,14 @@ def _(node: Join) -> str:
     if node.residual is not None:
         conditions.append(readable(node.residual.text))
     on = f" on {' and '.join(conditions)}" if conditions else ""
-    exists = f" as {node.exists}" if node.exists else ""
+    exists = f" as {_name(node.exists)}" if node.exists else ""
     return f"Join {node.join.replace('_', ' ')}{on}{exists}, build {node.build}"
 
 
 @_describe.register
 def _(node: Aggregate) -> str:
     keys = f" by {_outputs(node.keys)}" if node.keys else ""
-    calls = ", ".join(f"{readable(c.text)} AS {c.column.name}" for c in node.aggregates)
+    calls = ", ".join(f"{readable(c.text)} AS {_name(c.column.name)}" for c in node.aggregates)
     return f"Aggregate{keys}{f': {calls}' if calls else ''}"
 
 
@@ -133,7 +171,7 @@ def _(node: Window) -> str:
     by = f" by {partition}" if partition else ""
     order = f" order {_sort_keys(node.order_by)}" if node.order_by else ""
     calls = ", ".join(
-        f"{readable(c.text)}{f' {c.frame.lower()}' if c.frame else ''} AS {c.column.name}"
+        f"{readable(c.text)}{f' {c.frame.lower()}' if c.frame else ''} AS {_name(c.column.name)}"
         for c in node.calls
     )
     return f"Window{by}{order}: {calls}"
@@ -152,29 +190,30 @@ def _(node: Limit) -> str:
 
 @_describe.register
 def _(node: Union) -> str:
-    return f"Union of {len(node.inputs)}: {', '.join(node.column_names)}"
+    return f"Union of {len(node.inputs)}: {_names(node.column_names)}"
 
 
 @_describe.register
 def _(node: Expand) -> str:
     rows = "; ".join(_texts(row) for row in node.projections)
-    return f"Expand to {', '.join(node.column_names)}: {rows}"
+    return f"Expand to {_names(node.column_names)}: {rows}"
 
 
 @_describe.register
 def _(node: Generate) -> str:
     outer = " outer" if node.outer else ""
-    made = ", ".join(column.name for column in node.columns)
+    made = _names(column.name for column in node.columns)
     return f"Generate{outer} {readable(node.generator.text)} AS {made}"
 
 
 def _outputs(outputs: Iterable[Named]) -> str:
-    return ", ".join(
-        output.name
+    texts = (
+        _name(output.name)
         if output.expression.column == output.name
-        else f"{readable(output.expression.text)} AS {output.name}"
+        else f"{readable(output.expression.text)} AS {_name(output.name)}"
         for output in outputs
     )
+    return ", ".join(texts) or "no columns"
 
 
 def _texts(expressions: Iterable[Expression]) -> str:

@@ -7,8 +7,8 @@ become one again, so that it is planned, protected, run and kept as one result.
 from __future__ import annotations
 
 from headway.plan.canonical import canonical_forms
-from headway.plan.expressions import column_reference
-from headway.plan.graph import replace_nodes, walk
+from headway.plan.expressions import Expression, quote
+from headway.plan.graph import walk, with_inputs
 from headway.plan.nodes import Filter, Limit, Named, Node, Project, Scan, StateScan, Values
 
 # A copy of these costs about what reading the shared result would.
@@ -20,28 +20,28 @@ def share_equal_subplans(root: Node) -> Node:
     forms = canonical_forms(root)
     worth = _worth_sharing(root)
     first: dict[str, Node] = {}
+    done: dict[Node, Node] = {}
     for node in walk(root):
+        key = forms[node].key
+        if node in worth and key in first:
+            done[node] = _renamed(first[key], node)
+            continue
+        done[node] = with_inputs(node, lambda child: done[child])
         if node in worth:
-            first.setdefault(forms[node].key, node)
-    copies = {
-        node: first[forms[node].key]
-        for node in worth
-        if first[forms[node].key] != node
-    }
-    if not copies:
-        return root
-    renamed: dict[Node, Node] = {}
-    for copy, original in copies.items():
-        names = {canonical: name for name, canonical in forms[original].names.items()}
-        by_name = {column.name: column for column in original.schema}
-        renamed[copy] = Project(
-            original,
-            tuple(
-                Named(column.name, column_reference(by_name[names[forms[copy].names[column.name]]]))
-                for column in copy.schema
-            ),
-        )
-    return replace_nodes(root, renamed)
+            first[key] = done[node]
+    return done[root]
+
+
+def _renamed(original: Node, copy: Node) -> Node:
+    """`original` with the names of `copy`: equal subplans have the same columns in order."""
+    if original.schema == copy.schema:
+        return original
+    columns = zip(original.column_names, copy.schema, strict=True)
+    outputs = (
+        Named(column.name, Expression(quote(name), column.type, column.nullable))
+        for name, column in columns
+    )
+    return Project(original, tuple(outputs))
 
 
 def _worth_sharing(root: Node) -> set[Node]:
@@ -50,5 +50,3 @@ def _worth_sharing(root: Node) -> set[Node]:
         if not isinstance(node, _CHEAP) or any(child in worth for child in node.children):
             worth.add(node)
     return worth
-
-

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from headway.base.errors import HeadwayError, InvalidPlan, PlanNotReadable
+from headway.base.errors import InvalidPlan, PlanNotReadable
 from headway.plan import expressions, nodes, sources
 from headway.plan.graph import walk
 from headway.plan.nodes import NODE_KINDS, Node, QueryPlan
@@ -40,7 +40,7 @@ def plan_to_json(plan: QueryPlan) -> bytes:
 def plan_from_json(text: bytes | str) -> QueryPlan:
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise PlanNotReadable(f"not JSON: {error}") from error
     return plan_from_builtins(value)
 
@@ -65,22 +65,24 @@ def plan_to_builtins(plan: QueryPlan) -> dict[str, Any]:
 def plan_from_builtins(value: Any) -> QueryPlan:
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise PlanNotReadable("this is not a Headway plan")
-    if value.get("version") != VERSION:
+    if type(value.get("version")) is not int or value["version"] != VERSION:
         raise PlanNotReadable(
             f"the plan is of format version {value.get('version')}, this release reads {VERSION}",
             hint="plan the query again, or use the release that wrote it",
         )
     try:
+        settings = value["settings"]
         read: list[Node] = []
         for entry in value["nodes"]:
             cls = _NODES[entry["kind"]]
             read.append(_decode_fields(cls, entry, read))
-        settings = tuple((str(k), str(v)) for k, v in value["settings"].items())
-        return QueryPlan(read[value["root"]], tuple(map(str, value["names"])), settings)
+        return QueryPlan(
+            _decode(Node, value["root"], read),
+            _decode(tuple[str, ...], value["names"], read),
+            tuple((_decode(str, k, read), _decode(str, v, read)) for k, v in settings.items()),
+        )
     except InvalidPlan as error:
         raise PlanNotReadable(f"the plan does not fit together: {error}") from error
-    except HeadwayError:
-        raise
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise PlanNotReadable(f"the plan is damaged: {type(error).__name__} {error}") from error
 
@@ -110,7 +112,7 @@ def _encode(value: Any, positions: dict[Node, int]) -> Any:
 
 
 def _decode_fields(cls: type[Any], value: dict[str, Any], read: list[Node]) -> Any:
-    hints = _hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]  # mypy doubts that classes have a hash
     known = {name: _decode(hints[name], value[name], read) for name in hints if name in value}
     return cls(**known)
 
@@ -130,8 +132,8 @@ def _decode(hint: Any, value: Any, read: list[Node]) -> Any:
     if typing.get_origin(hint) is tuple:
         return _decode_tuple(typing.get_args(hint), value, read)
     if hint is Node:
-        if not isinstance(value, int) or value < 0:
-            raise ValueError(f"{value!r} is no position of a node")
+        if type(value) is not int or not 0 <= value < len(read):
+            raise ValueError(f"{value!r} is no position of a node written before")
         return read[value]
     if is_dataclass(hint):
         return _decode_fields(typing.cast("type[Any]", hint), value, read)

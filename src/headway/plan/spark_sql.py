@@ -1,8 +1,8 @@
 """A plan as one Spark SQL text.
 
-Every operator becomes a common table expression in the order of execution, so that the text reads
-like the plan and a node used twice is written once. The relations that scans read are named by the
-caller: temporary views in a session, or anything else that a FROM clause takes.
+Operators are nested selects; a node used twice is a common table expression, written once. (One
+expression per operator would read better, but Spark takes many times as long to analyse it.) The
+relations that scans read are named by the caller: temporary views, or whatever FROM takes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import singledispatch
 
 from headway.base.errors import InternalError
 from headway.plan.expressions import quote, substitute
-from headway.plan.graph import walk
+from headway.plan.graph import use_counts, walk
 from headway.plan.nodes import (
     Aggregate,
     Expand,
@@ -49,17 +49,23 @@ _JOINS = {
 
 def to_spark_sql(plan: QueryPlan, relations: Relations) -> str:
     """The query as text; the result's columns are named as the user named them."""
+    uses = use_counts(plan.root)
     names: dict[Node, str] = {}
     tables = []
     for number, node in enumerate(walk(plan.root), 1):
-        names[node] = f"n{number}"
-        tables.append(f"n{number} AS (\n{_select_with_subqueries(node, names, relations)}\n)")
+        text = _select_with_subqueries(node, names, relations)
+        if uses[node] > 1:
+            names[node] = f"n{number}"
+            tables.append(f"n{number} AS (\n{text}\n)")
+        else:
+            names[node] = f"(\n{text}\n)"
     renamed = _list(
         f"{quote(column)} AS {quote(name)}"
         for column, name in zip(plan.root.column_names, plan.names, strict=True)
     )
-    # Spark inlines the tables, so an ORDER BY in the last of them still orders the result.
-    return f"WITH {', '.join(tables)}\nSELECT {renamed} FROM {names[plan.root]}"
+    # Nothing orders rows above the last ORDER BY, so Spark keeps the order that it makes.
+    shared = f"WITH {', '.join(tables)}\n" if tables else ""
+    return f"{shared}SELECT {renamed} FROM {names[plan.root]}"
 
 
 def _select_with_subqueries(node: Node, names: dict[Node, str], relations: Relations) -> str:
@@ -182,7 +188,9 @@ def _(node: Union, names: dict[Node, str], relations: Relations) -> str:
 def _(node: Expand, names: dict[Node, str], relations: Relations) -> str:
     values = ", ".join(e.text for projection in node.projections for e in projection)
     columns = ", ".join(quote(column.name) for column in node.columns)
-    return f"SELECT stack({len(node.projections)}, {values}) AS ({columns}) FROM {names[node.input]}"
+    return (
+        f"SELECT stack({len(node.projections)}, {values}) AS ({columns}) FROM {names[node.input]}"
+    )
 
 
 @_select.register

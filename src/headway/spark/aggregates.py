@@ -110,7 +110,9 @@ def _negated(reader: OperatorReader, offset: Tree) -> Expression:
     raise refused(offset, "the offset of lag is no constant")
 
 
-def _arguments(reader: OperatorReader, children: list[Tree] | tuple[Tree, ...]) -> tuple[Expression, ...]:
+def _arguments(
+    reader: OperatorReader, children: list[Tree] | tuple[Tree, ...]
+) -> tuple[Expression, ...]:
     return tuple(reader.expressions.read(child) for child in children)
 
 
@@ -163,9 +165,7 @@ class _AggregateReader:
             return Named(name, Expression(quote(column), ddl, nullable))
         stand_ins: dict[int, str] = {}
         self._find_stand_ins(inner, stand_ins)
-        expression = reader.expressions.with_stand_ins(
-            inner, stand_ins, ddl=ddl, nullable=nullable
-        )
+        expression = reader.expressions.with_stand_ins(inner, stand_ins, ddl=ddl, nullable=nullable)
         return Named(name, expression)
 
     def _find_stand_ins(self, tree: Tree, found: dict[int, str]) -> None:

@@ -71,8 +71,13 @@ def import_plan(frame: DataFrame) -> ImportedPlan:
         raise PlanNotImportable(f"Spark could not plan it: {_first_line(error)}") from error
 
 
+def session_settings(spark: SparkSession) -> dict[str, str]:
+    """The session's values of the settings that a plan carries."""
+    return {key: str(spark.conf.get(key)) for key in MEANING}
+
+
 def _import(spark: SparkSession, analysed: Any, names: list[str]) -> ImportedPlan:
-    settings = {key: str(spark.conf.get(key)) for key in MEANING}
+    settings = session_settings(spark)
     optimised = _optimise(spark, analysed)
     reader = OperatorReader(spark, settings)
     root = reader.read(tree_of(optimised))

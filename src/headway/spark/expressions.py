@@ -49,7 +49,9 @@ class ExpressionReader:
         self._found: list[Subquery] = []
         self._stand_ins: dict[int, str] = {}
 
-    def read(self, tree: Tree, *, ddl: str | None = None, nullable: bool | None = None) -> Expression:
+    def read(
+        self, tree: Tree, *, ddl: str | None = None, nullable: bool | None = None
+    ) -> Expression:
         """The expression with its type, which is asked of the JVM when the caller has it not."""
         text, subqueries = self.read_text(tree)
         return Expression(
@@ -261,7 +263,9 @@ def _if(reader: ExpressionReader, tree: Tree) -> str:
 def _like(reader: ExpressionReader, tree: Tree) -> str:
     left, right = (reader.text(child) for child in tree.children)
     escape = str(tree.handle.escapeChar())
-    return f"({left} LIKE {right})" if escape == "\\" else f"({left} LIKE {right} ESCAPE '{escape}')"
+    return (
+        f"({left} LIKE {right})" if escape == "\\" else f"({left} LIKE {right} ESCAPE '{escape}')"
+    )
 
 
 def _like_list(words: str) -> Writer:
@@ -269,7 +273,9 @@ def _like_list(words: str) -> Writer:
         from headway.plan.expressions import string_literal
 
         patterns = tree.handle.patterns()
-        texts = [string_literal(str(patterns.apply(i).toString())) for i in range(patterns.length())]
+        texts = [
+            string_literal(str(patterns.apply(i).toString())) for i in range(patterns.length())
+        ]
         return f"({reader.text(tree.children[0])} {words} ({', '.join(texts)}))"
 
     return write

@@ -102,7 +102,7 @@ def _open_files(spark: SparkSession, source: FileSource) -> DataFrame:
     if not source.files:
         return spark.createDataFrame([], source.schema or "")
     try:
-        return reader.load([_escape_glob(name) for name in source.files])
+        return reader.load([escape_glob(name) for name in source.files])
     except PySparkException as error:
         raise PlanNotRunnable(
             f"table {source.table} cannot be opened: {str(error).splitlines()[0]}",
@@ -110,12 +110,12 @@ def _open_files(spark: SparkSession, source: FileSource) -> DataFrame:
         ) from error
 
 
-def _escape_glob(path: str) -> str:
+def escape_glob(path: str) -> str:
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
 def _check_schema(plan: QueryPlan, frame: DataFrame) -> None:
-    """Types of what came back are the plan's own: a text that Spark reads differently stops here."""
+    """The types are the plan's own: a text that Spark reads differently stops here."""
     found = [ddl_of(json.loads(field.dataType.json())) for field in frame.schema.fields]
     expected = [column.type for column in plan.root.schema]
     if found != expected:

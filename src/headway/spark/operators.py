@@ -298,6 +298,10 @@ class OperatorReader:
             rows.append(tuple(self.expressions.read(item) for item in items))
         return Expand(source, tuple(rows), columns)
 
+    def _finished_stage(self, tree: Tree) -> Node:
+        """What adaptive execution puts in place of a stage that has run: the plan it stands for."""
+        return self._read(tree_of(tree.handle.logicalPlan()))
+
     def _generate(self, tree: Tree) -> Node:
         source = self._input(tree)
         generator = self.expressions.read(tree.expression("generator"), nullable=True)
@@ -396,4 +400,5 @@ _READERS: dict[str, Callable[[OperatorReader, Tree], Node]] = {
     "RepartitionByExpression": OperatorReader._input,
     "RebalancePartitions": OperatorReader._input,
     "SubqueryAlias": OperatorReader._input,
+    "LogicalQueryStage": OperatorReader._finished_stage,
 }

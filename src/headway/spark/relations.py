@@ -122,7 +122,9 @@ def _constants(reader: OperatorReader, tree: Tree) -> Node:
     return _scan(reader, tree, _session_source(reader, tree))
 
 
-def _constant_rows(table: pa.Table, columns: tuple[Column, ...]) -> tuple[tuple[str, ...], ...] | None:
+def _constant_rows(
+    table: pa.Table, columns: tuple[Column, ...]
+) -> tuple[tuple[str, ...], ...] | None:
     texts = []
     for array, column in zip(table.columns, columns, strict=True):
         found = _constant_column(array.combine_chunks(), column.type)

@@ -185,10 +185,13 @@ def _remove_abandoned(folder: Path, prefix: str) -> None:
     for entry in folder.parent.iterdir():
         if not entry.name.startswith(prefix):
             continue
-        lock = os.open(entry, os.O_RDONLY)
+        try:
+            lock = os.open(entry, os.O_RDONLY)
+        except OSError:  # gone meanwhile, or another user's: it is not in our way
+            continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(entry)
+            shutil.rmtree(entry, ignore_errors=True)
         except BlockingIOError as error:
             raise StoreConflict(
                 f"another process is generating {folder}",

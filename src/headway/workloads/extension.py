@@ -15,10 +15,14 @@ def connect_with(extension: str, database: str = ":memory:") -> duckdb.DuckDBPyC
     path = extension_file(extension)
     connection = duckdb.connect(
         database,
-        config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"},
+        config={
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        },
     )
     try:
         connection.load_extension(str(path))
+        connection.execute("SET enable_progress_bar = false")  # it would write to our stdout
     except duckdb.Error as error:
         connection.close()
         raise FileNotReadable(

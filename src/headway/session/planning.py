@@ -1,0 +1,127 @@
+"""From a query to what will run: its plan, its estimates, and the engine that takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from headway.base.errors import HeadwayError, PlanNotImportable
+from headway.plan.cardinalities import Estimate, estimate
+from headway.plan.graph import walk
+from headway.plan.nodes import Node, QueryPlan, Scan
+from headway.plan.pipelines import Pipelines, pipelines_of
+from headway.plan.printer import describe, print_plan
+from headway.plan.serialize import plan_to_builtins
+from headway.plan.sides import choose_build_sides
+from headway.plan.sources import FileSource
+from headway.storage import QueryRecord, TableRecord, fingerprint_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class PlannedQuery:
+    """A query ready to run, or the error that it already has."""
+
+    name: str
+    sql: str
+    frame: DataFrame | None
+    plan: QueryPlan | None = None
+    not_imported: str | None = None
+    error: HeadwayError | None = None
+    estimates: Mapping[Node, Estimate] | None = None
+
+    @property
+    def engine(self) -> str:
+        return "spark"
+
+    @property
+    def result_bytes(self) -> float:
+        """How large the result is expected to be; unknown ones count as small."""
+        if self.plan is None or self.estimates is None:
+            return 0.0
+        return self.estimates[self.plan.root].bytes
+
+    @cached_property
+    def pipelines(self) -> Pipelines | None:
+        return None if self.plan is None else pipelines_of(self.plan)
+
+    def record(self) -> QueryRecord:
+        plan = None if self.plan is None else plan_to_builtins(self.plan)
+        return QueryRecord(self.name, self.sql, plan, self.not_imported)
+
+    def explain(self) -> str:
+        """The plan with its estimates, its pipelines, and the engine with the reason for it."""
+        lines = [f"Query {self.name}"]
+        if self.error is not None:
+            return "\n".join([*lines, self.error.describe()])
+        lines.append(f"Engine: {self.engine}")
+        if self.plan is None:
+            return "\n".join([*lines, f"Spark runs it unchanged: {self.not_imported}"])
+        notes = {node: _note(found) for node, found in (self.estimates or {}).items()}
+        lines += ["", print_plan(self.plan, notes), "", "Pipelines, in order of execution:"]
+        for pipeline in self.pipelines or ():
+            after = ", ".join(map(str, sorted(pipeline.depends_on)))
+            lines.append(
+                f"  {pipeline.id}. {describe(pipeline.source)[:60]} → {pipeline.role} of "
+                f"{describe(pipeline.sink)[:60]}{f'  (after {after})' if after else ''}"
+            )
+        return "\n".join(lines)
+
+    def to_builtins(self) -> dict[str, Any]:
+        """What explain shows, for a script."""
+        nodes = list(walk(self.plan.root)) if self.plan is not None else []
+        found = self.estimates or {}
+        return {
+            "name": self.name,
+            "engine": self.engine,
+            "not_imported": self.not_imported,
+            "error": None if self.error is None else self.error.describe(),
+            "plan": None if self.plan is None else plan_to_builtins(self.plan),
+            "estimates": [
+                {"rows": found[n].rows, "bytes": found[n].bytes, "observed": found[n].observed}
+                for n in nodes
+                if n in found
+            ],
+            "pipelines": [
+                {
+                    "id": p.id,
+                    "source": describe(p.source),
+                    "sink": describe(p.sink),
+                    "role": str(p.role),
+                    "depends_on": sorted(p.depends_on),
+                }
+                for p in self.pipelines or ()
+            ],
+        }
+
+
+def with_plan(query: PlannedQuery, plan: QueryPlan, observed: Mapping[str, float]) -> PlannedQuery:
+    """The query with its plan: build sides chosen, every node estimated."""
+    plan = choose_build_sides(plan, estimate(plan, observed=observed))
+    return replace(query, plan=plan, estimates=estimate(plan, observed=observed))
+
+
+def without_plan(query: PlannedQuery, error: PlanNotImportable) -> PlannedQuery:
+    return replace(query, not_imported=error.message)
+
+
+def tables_of(queries: list[PlannedQuery]) -> tuple[TableRecord, ...]:
+    """Every table of files that the plans read, once, with the fingerprints of its files."""
+    sources: dict[str, FileSource] = {}
+    for query in queries:
+        for node in walk(query.plan.root) if query.plan is not None else ():
+            if isinstance(node, Scan) and isinstance(node.source, FileSource):
+                sources.setdefault(f"{node.source.table} {node.source.files}", node.source)
+    return tuple(
+        TableRecord(source.table, source.format, tuple(fingerprint_files(source.files)))
+        for source in sources.values()
+    )
+
+
+def _note(found: Estimate) -> str:
+    sign = "" if found.observed else "~"
+    return f"{sign}{found.rows:,.0f} rows"

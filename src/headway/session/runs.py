@@ -1,0 +1,276 @@
+"""A run under way: its queries in worker threads, its story in the store."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from headway.base.config import Settings
+from headway.base.errors import HeadwayError, QueryFailed, RunInterrupted, WrongUsage
+from headway.session.planning import PlannedQuery
+from headway.storage import QUERY_DONE, QUERY_FAILED, Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headway.spark.adaptive import QueryWatch
+    from headway.spark.engine import SparkEngine
+    from headway.spark.results import KeptResult
+
+QUERY_STARTED = "query_started"
+
+
+class QueryStatus(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProgress:
+    """Where a query stands. `pipelines` are those of the engine that runs it."""
+
+    name: str
+    engine: str
+    status: QueryStatus = QueryStatus.WAITING
+    pipelines_done: int = 0
+    pipelines_total: int = 0
+    seconds: float = 0.0
+    rows: int | None = None
+    error: HeadwayError | None = None
+
+
+class RunHandle:
+    """A run that was started. Waiting, asking and cancelling work from any thread."""
+
+    def __init__(
+        self,
+        run: Run,
+        queries: list[PlannedQuery],
+        engine: SparkEngine,
+        settings: Settings,
+        observe: Callable[[PlannedQuery, KeptResult], None],
+    ) -> None:
+        self._run = run
+        self._queries = {query.name: query for query in queries}
+        self._engine = engine
+        self._settings = settings
+        self._observe = observe
+        self._lock = threading.Lock()
+        self._progress = {q.name: QueryProgress(q.name, q.engine) for q in queries}
+        self._watches: dict[str, QueryWatch] = {}
+        self._stops: dict[str, Callable[[], None]] = {}
+        self._started: dict[str, float] = {}
+        self._results: dict[str, KeptResult] = {}
+        self._cancelled = False
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name=f"headway-{run.run_id}")
+        self._thread.daemon = True  # a killed or interrupted driver must not wait for its queries
+
+    def start(self) -> RunHandle:
+        self._thread.start()
+        return self
+
+    @property
+    def id(self) -> str:
+        return self._run.run_id
+
+    @property
+    def url(self) -> str:
+        """Where the run is kept."""
+        return self._run.url
+
+    @property
+    def finished(self) -> bool:
+        return not self._thread.is_alive()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; False when `timeout` seconds passed first."""
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            return False
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    def progress(self) -> tuple[QueryProgress, ...]:
+        """Every query of the run, in its order."""
+        with self._lock:
+            shown = list(self._progress.values())
+            watches = dict(self._watches)
+        return tuple(self._live(p, watches.get(p.name)) for p in shown)
+
+    def _live(self, progress: QueryProgress, watch: QueryWatch | None) -> QueryProgress:
+        if progress.status is not QueryStatus.RUNNING or watch is None:
+            return progress
+        count = watch.count()
+        seconds = time.monotonic() - self._started[progress.name]
+        return replace(
+            progress,
+            pipelines_done=count.done,
+            pipelines_total=count.total,
+            seconds=seconds,
+        )
+
+    def result(self, query: str | None = None) -> DataFrame:
+        """The rows of a query, once it is done; of the only query when none is named."""
+        from headway.spark.results import open_result
+
+        name = self._one(query)
+        while not self.finished and name not in self._results:
+            if self._progress[name].status not in (QueryStatus.WAITING, QueryStatus.RUNNING):
+                break
+            self._thread.join(0.01)
+        kept = self._results.get(name)
+        if kept is None:
+            self.wait(0)
+            raise self._progress[name].error or QueryFailed(f"query {name} has no result")
+        planned = self._queries[name]
+        assert planned.frame is not None
+        if not kept.pieces:
+            return planned.frame
+        return open_result(planned.frame.sparkSession, self._run, kept)
+
+    def explain(self, query: str | None = None) -> str:
+        """What runs where, and why; of all queries when none is named."""
+        if query is not None:
+            return self._queries[self._one(query)].explain()
+        return "\n\n".join(planned.explain() for planned in self._queries.values())
+
+    def cancel(self) -> None:
+        """Stop what is running, start nothing more, and leave a run that says so."""
+        with self._lock:
+            self._cancelled = True
+            stops = list(self._stops.values())
+        for stop in stops:
+            stop()
+
+    def _one(self, name: str | None) -> str:
+        if name is None and len(self._queries) == 1:
+            return next(iter(self._queries))
+        if name is None or name not in self._queries:
+            raise WrongUsage(
+                "the run has several queries" if name is None else f"no query {name!r} in the run",
+                hint=f"its queries: {', '.join(self._queries)}",
+            )
+        return name
+
+    def _work(self) -> None:
+        try:
+            workers = min(self._settings.run.parallel_queries, len(self._queries))
+            with ThreadPoolExecutor(workers, f"headway-{self.id}") as pool:
+                for _ in pool.map(self._run_query, self._queries.values()):
+                    pass
+            self._run.end(self._final_status())
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+            self._failure = error
+
+    def _final_status(self) -> Any:
+        statuses = {progress.status for progress in self._progress.values()}
+        if QueryStatus.INTERRUPTED in statuses:
+            return "interrupted"
+        return "failed" if QueryStatus.FAILED in statuses else "done"
+
+    def _run_query(self, query: PlannedQuery) -> None:
+        began = time.monotonic()
+        with self._lock:
+            self._started[query.name] = began
+        try:
+            if self._cancelled:
+                raise RunInterrupted("the run was interrupted before the query began")
+            if query.error is not None:
+                raise query.error
+            self._update(query.name, status=QueryStatus.RUNNING)
+            self._run.append(QUERY_STARTED, query.name, engine=query.engine)
+            kept = self._execute(query)
+        except HeadwayError as error:
+            self._fail(query, error, time.monotonic() - began)
+            return
+        seconds = time.monotonic() - began
+        self._run.append(
+            QUERY_DONE,
+            query.name,
+            engine=query.engine,
+            rows=kept.rows,
+            bytes=kept.bytes,
+            seconds=round(seconds, 6),
+            pieces=list(kept.pieces),
+            schema=kept.schema,
+        )
+        with self._lock:
+            self._results[query.name] = kept
+            watch = self._watches.pop(query.name, None)
+            self._stops.pop(query.name, None)
+        total = watch.count().total if watch is not None else 1
+        rows = kept.rows if kept.rows >= 0 else None
+        self._update(
+            query.name,
+            status=QueryStatus.DONE,
+            pipelines_done=total,
+            pipelines_total=total,
+            seconds=seconds,
+            rows=rows,
+        )
+        self._observe(query, kept)
+
+    def _execute(self, query: PlannedQuery) -> KeptResult:
+        assert query.frame is not None
+
+        def started(watch: QueryWatch, stop: Callable[[], None]) -> None:
+            with self._lock:
+                self._watches[query.name] = watch
+                self._stops[query.name] = stop
+
+        return self._engine.execute(
+            query.frame,
+            self._run,
+            query.name,
+            large=query.result_bytes > self._settings.results.collect_limit,
+            keep=self._settings.results.keep,
+            started=started,
+        )
+
+    def _fail(self, query: PlannedQuery, error: HeadwayError, seconds: float) -> None:
+        with self._lock:
+            self._watches.pop(query.name, None)
+            self._stops.pop(query.name, None)
+        interrupted = self._cancelled and query.error is None
+        if interrupted and not isinstance(error, RunInterrupted):
+            error = RunInterrupted("the query was interrupted")
+        status = QueryStatus.INTERRUPTED if interrupted else QueryStatus.FAILED
+        self._run.append(
+            "query_interrupted" if interrupted else QUERY_FAILED,
+            query.name,
+            engine=query.engine,
+            error=error.name,
+            message=error.message,
+            hint=error.hint,
+            seconds=round(seconds, 6),
+        )
+        self._update(query.name, status=status, seconds=seconds, error=error)
+
+    def _update(self, name: str, **changes: Any) -> None:
+        with self._lock:
+            self._progress[name] = replace(self._progress[name], **changes)
+
+
+def summary_rows(progress: tuple[QueryProgress, ...]) -> list[Mapping[str, Any]]:
+    """Query, rows, seconds, engine and status, for a table or for JSON."""
+    return [
+        {
+            "query": p.name,
+            "status": str(p.status),
+            "rows": p.rows,
+            "seconds": round(p.seconds, 3),
+            "engine": p.engine,
+            "error": None if p.error is None else p.error.describe(),
+        }
+        for p in progress
+    ]

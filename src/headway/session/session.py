@@ -1,0 +1,176 @@
+"""The public API: a session over a Spark session, the only place where the parts are wired."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headway.base.config import SETTINGS, Settings, load_settings
+from headway.base.errors import PlanNotImportable, WrongUsage
+from headway.session.observations import Observations
+from headway.session.planning import PlannedQuery, tables_of, with_plan, without_plan
+from headway.session.runs import RunHandle
+from headway.storage import Run, new_manifest, open_store, sweep_runs
+from headway.workloads.tables import find_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headway.spark.results import KeptResult
+    from headway.storage import ReliableStore
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query that has a name: a text, or a DataFrame that somebody made."""
+
+    name: str
+    sql: str
+    frame: DataFrame | None = None
+
+
+class Session:
+    """Runs queries on a Spark session and keeps what they did in the reliable store."""
+
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+        from headway.spark.engine import SparkEngine
+
+        self.spark = spark
+        self.settings = settings
+        self.store: ReliableStore = open_store(settings.store.url)
+        self._engine = SparkEngine(spark)
+        self._observations = Observations(self.store) if settings.statistics.observe else None
+        self._observer = ThreadPoolExecutor(1, "headway-observer")
+        sweep_runs(self.store)
+
+    def sql(self, text: str, *, name: str | None = None) -> Query:
+        """A query from its text. Nothing is parsed before it is run or explained."""
+        if not text.strip():
+            raise WrongUsage("the query is empty")
+        return Query(name or "query", text)
+
+    def dataframe(self, frame: DataFrame, *, name: str | None = None) -> Query:
+        """A query from any DataFrame of this session."""
+        return Query(name or "dataframe", "", frame)
+
+    def tables(self, directory: str | Path) -> tuple[str, ...]:
+        """Make every table of a folder known by its name; returns the names."""
+        from headway.spark.tables import register_tables
+
+        return register_tables(self.spark, find_tables(directory))
+
+    def run(
+        self, queries: Query | str | DataFrame | Iterable[Query | str | DataFrame]
+    ) -> RunHandle:
+        """Start the queries as one run and return at once."""
+        planned = self.plan(queries)
+        run = Run.create(
+            self.store,
+            new_manifest(
+                [query.record() for query in planned],
+                tables_of(planned),
+                {setting.name: self.settings.text(setting.name) for setting in SETTINGS},
+            ),
+        )
+        return RunHandle(run, planned, self._engine, self.settings, self._observe).start()
+
+    def explain(self, query: Query | str | DataFrame) -> str:
+        """What would run where, and why."""
+        (planned,) = self.plan(query)
+        if planned.error is not None:
+            raise planned.error
+        return planned.explain()
+
+    def plan(
+        self, queries: Query | str | DataFrame | Iterable[Query | str | DataFrame]
+    ) -> list[PlannedQuery]:
+        """Plan queries without running them. One that cannot even be parsed carries its error."""
+        asked = [self._query(item) for item in _listed(queries)]
+        if not asked:
+            raise WrongUsage("there is no query to run")
+        return [self._plan(query) for query in _named_apart(asked)]
+
+    def _query(self, item: Any) -> Query:
+        if isinstance(item, Query):
+            return item
+        return self.sql(item) if isinstance(item, str) else self.dataframe(item)
+
+    def _plan(self, query: Query) -> PlannedQuery:
+        from headway.spark.catalyst import import_plan
+        from headway.spark.errors import named_error
+
+        planned = PlannedQuery(query.name, query.sql, query.frame)
+        try:
+            frame = query.frame if query.frame is not None else self.spark.sql(query.sql)
+        except Exception as error:  # noqa: BLE001 - named, and carried by the query alone
+            return PlannedQuery(query.name, query.sql, None, error=named_error(error))
+        planned = PlannedQuery(query.name, query.sql, frame)
+        try:
+            imported = import_plan(frame)
+        except PlanNotImportable as error:
+            return without_plan(planned, error)
+        observed = self._observations.known() if self._observations is not None else {}
+        return with_plan(planned, imported.plan, observed)
+
+    def _observe(self, query: PlannedQuery, kept: KeptResult) -> None:
+        """File the row counts that Spark measured, beside the queries that come after."""
+        if self._observations is not None and query.plan is not None and kept.rows >= 0:
+            self._observer.submit(self._file_observed, query, kept.rows)
+
+    def _file_observed(self, query: PlannedQuery, rows: int) -> None:
+        from headway.spark.observe import observed_rows
+
+        assert self._observations is not None and query.frame is not None and query.plan is not None
+        self._observations.add(observed_rows(query.frame, query.plan, rows))
+
+    def close(self) -> None:
+        """Finish what goes on beside the queries. The Spark session stays open."""
+        self._observer.shutdown()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def session(spark: SparkSession, **settings: Any) -> Session:
+    """A Headway session over a Spark session.
+
+    Settings come from `spark.headway.*`, the environment, headway.toml, and `settings` here, in
+    that order of rising weight: `headway.session(spark, store_url="/data/headway")` or, with the
+    dotted name, `headway.session(spark, **{"store.url": "/data/headway"})`.
+    """
+    known = {setting.name.replace(".", "_"): setting.name for setting in SETTINGS}
+    given = {known.get(name, name): str(value) for name, value in settings.items()}
+    return Session(spark, load_settings(spark_conf=_spark_conf(spark), command_line=given))
+
+
+def _spark_conf(spark: SparkSession) -> dict[str, str]:
+    settings = dict(spark.sparkContext.getConf().getAll())
+    settings.update(spark.conf.getAll)
+    return {k: v for k, v in settings.items() if k.startswith("spark.headway.")}
+
+
+def _listed(queries: Any) -> Sequence[Any]:
+    if isinstance(queries, str | Query) or hasattr(queries, "sparkSession"):
+        return [queries]
+    return list(queries)
+
+
+def _named_apart(queries: list[Query]) -> list[Query]:
+    """Names that fit into a store and occur once."""
+    taken: set[str] = set()
+    named = []
+    for query in queries:
+        base = re.sub(r"[^A-Za-z0-9_-]+", "_", query.name).strip("_")[:56] or "query"
+        name, number = base, 2
+        while name.casefold() in taken:
+            name, number = f"{base}_{number}", number + 1
+        taken.add(name.casefold())
+        named.append(Query(name, query.sql, query.frame))
+    return named

@@ -1,0 +1,55 @@
+"""Watching a query while Spark runs it.
+
+Spark's pipelines end in exchanges: what lies between two of them runs as one stage. Adaptive
+execution starts each as a job of its own, so finished jobs are finished pipelines.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+_EXCHANGE = re.compile(r"^[\s:+\-*()\d]*(?:Exchange|BroadcastExchange)\b", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineCount:
+    done: int
+    total: int
+
+
+class QueryWatch:
+    """Counts the pipelines of one running query; cheap enough to ask a few times a second."""
+
+    def __init__(self, frame: DataFrame, group: str) -> None:
+        self._frame = frame
+        self._tracker = frame.sparkSession.sparkContext.statusTracker()
+        self._group = group
+        self._total: int | None = None
+        self._finished: set[int] = set()
+
+    def count(self) -> PipelineCount:
+        try:
+            return self._count()
+        except (Py4JError, PySparkException):  # a query that cannot even be planned, or a driver that is going down
+            return PipelineCount(0, self._total or 1)
+
+    def _count(self) -> PipelineCount:
+        if self._total is None:
+            self._total = self._exchanges() + 1
+        for job in self._tracker.getJobIdsForGroup(self._group):
+            if job not in self._finished:
+                info = self._tracker.getJobInfo(job)
+                if info is not None and info.status == "SUCCEEDED":
+                    self._finished.add(job)
+        # Adaptive execution may split or drop stages: the last pipeline is the result's own.
+        return PipelineCount(min(len(self._finished), self._total - 1), self._total)
+
+    def _exchanges(self) -> int:
+        text = str(self._frame._jdf.queryExecution().executedPlan().toString())
+        initial = text.split("== Initial Plan ==")[-1]
+        return len(_EXCHANGE.findall(initial))

@@ -1,0 +1,71 @@
+"""The spark engine: a query as Spark itself runs it, in a job group that can be stopped."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headway.spark.adaptive import QueryWatch
+from headway.spark.errors import named_error
+from headway.spark.results import (
+    KeptResult,
+    collect_result,
+    discard_result,
+    has_arrow_form,
+    write_result,
+)
+from headway.storage import Run
+
+
+class SparkEngine:
+    """Runs frames on one session. Safe from several threads, one query in each."""
+
+    name = "spark"
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        context = spark.sparkContext
+        named = "PYSPARK_PYTHON" in os.environ or "spark.pyspark.python" in dict(
+            context.getConf().getAll()
+        )
+        if not named and context.master.startswith("local"):
+            # Spark would start whatever python3 is on the path, without our packages.
+            context.pythonExec = sys.executable
+
+    def execute(
+        self,
+        frame: DataFrame,
+        run: Run,
+        query: str,
+        *,
+        large: bool,
+        keep: bool,
+        started: Callable[[QueryWatch, Callable[[], None]], None],
+    ) -> KeptResult:
+        """Run the query to its end and keep its rows.
+
+        `large` results are written by the executors. `started` gets a watch on the query and a
+        function that stops it, before it begins. What Spark raises comes out named.
+        """
+        context = self._spark.sparkContext
+        group = f"headway-{run.run_id}-{query}-{secrets.token_hex(2)}"
+        context.setJobGroup(group, f"Headway run {run.run_id}: {query}", interruptOnCancel=True)
+        started(QueryWatch(frame, group), lambda: self._cancel(group))
+        try:
+            if not has_arrow_form(frame):
+                return discard_result(frame)
+            if large and keep:
+                return write_result(frame, run, query)
+            return collect_result(frame, run, query, keep=keep)
+        except Exception as error:
+            raise named_error(error) from error
+        finally:
+            context._jsc.clearJobGroup()
+
+    def _cancel(self, group: str) -> None:
+        # A query is many jobs: those that it has not started yet are to stay away as well.
+        self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
