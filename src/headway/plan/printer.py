@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import singledispatch
 
 from headway.plan.expressions import Expression, quote, substitute
-from headway.plan.graph import use_counts, walk
+from headway.plan.graph import use_counts
 from headway.plan.nodes import (
     Aggregate,
     Expand,
@@ -45,13 +45,15 @@ def print_plan(plan: QueryPlan, notes: Mapping[Node, str] | None = None) -> str:
     branches.
     """
     lines = [_cut(f"Result: {', '.join(map(_name, plan.names)) or 'no columns'}", LONGEST_LINE)]
-    labels = _labels(plan.root)
+    uses = use_counts(plan.root)
+    labels: dict[Node, str] = {}
     drawn: set[Node] = set()
     stack = [(plan.root, "", "└─ ", "")]
     while stack:
         node, lead, branch, title = stack.pop()
         start = f"{_shortened(lead)}{branch}{_cut(title, _LONGEST_TITLE)}"
-        start += f"{labels[node]} " if node in labels else ""
+        if uses[node] > 1:
+            start += labels.setdefault(node, f"#{len(labels) + 1}") + " "
         if node in drawn:
             lines.append(f"{start}(drawn above)")
             continue
@@ -87,13 +89,6 @@ def _name(name: str) -> str:
 
 def _names(columns: Iterable[str]) -> str:
     return ", ".join(map(_name, columns)) or "no columns"
-
-
-def _labels(root: Node) -> dict[Node, str]:
-    """A number for each node that is used more than once."""
-    uses = use_counts(root)
-    shared = (node for node in walk(root) if uses[node] > 1)
-    return {node: f"#{number}" for number, node in enumerate(shared, 1)}
 
 
 def _shortened(lead: str) -> str:

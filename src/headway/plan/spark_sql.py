@@ -146,11 +146,12 @@ def _(node: Join, names: dict[Node, str], relations: Relations) -> str:
 def _(node: Aggregate, names: dict[Node, str], relations: Relations) -> str:
     keys = [_named(key) for key in node.keys]
     calls = [f"{call.text} AS {quote(call.column.name)}" for call in node.aggregates]
-    text = f"SELECT {_list(keys + calls)} FROM {names[node.input]}"
-    if node.keys:
-        return f"{text} GROUP BY {', '.join(key.expression.text for key in node.keys)}"
-    # Without keys there is one row even when nothing is aggregated.
-    return text if node.aggregates else f"{text} GROUP BY ()"
+    # Without keys there is one row even when nothing is aggregated, which a count brings about.
+    outputs = keys + calls or ["count(1) AS `no_columns`"]
+    text = f"SELECT {', '.join(outputs)} FROM {names[node.input]}"
+    if not node.keys:
+        return text
+    return f"{text} GROUP BY {', '.join(key.expression.text for key in node.keys)}"
 
 
 @_select.register

@@ -75,19 +75,9 @@ def _function(reader: OperatorReader, tree: Tree) -> Call:
                 return Call(f"try_{_PLAIN[name]}", _arguments(reader, tree.children))
             reader.expressions.check_mode(tree)
         return Call(_PLAIN[name], _arguments(reader, tree.children))
-    function = reader.expressions._functions(tree.class_name)
-    if function is None:
-        raise refused(tree, "it is not a function of Spark's registry")
-    _check_aggregate_options(reader, tree)
-    return Call(function, _arguments(reader, tree.children))
-
-
-def _check_aggregate_options(reader: OperatorReader, tree: Tree) -> None:
-    """Buffer offsets are the planner's bookkeeping; other options must show in the text."""
-    bookkeeping = ("mutableAggBufferOffset", "inputAggBufferOffset")
-    for field in bookkeeping:
-        tree.fields.pop(field, None)
+    function = reader.expressions.function_name(tree)
     reader.expressions.check_options(tree)
+    return Call(function, _arguments(reader, tree.children))
 
 
 def _offset_call(reader: OperatorReader, tree: Tree) -> Call:

@@ -26,6 +26,7 @@ MEANING = (
     "spark.sql.session.timeZone",
     "spark.sql.caseSensitive",
     "spark.sql.decimalOperations.allowPrecisionLoss",
+    "spark.sql.legacy.sizeOfNull",
     "spark.sql.legacy.timeParserPolicy",
     "spark.sql.mapKeyDedupPolicy",
     "spark.sql.parser.escapedStringLiterals",
@@ -79,14 +80,14 @@ def session_settings(spark: SparkSession) -> dict[str, str]:
 def _import(spark: SparkSession, analysed: Any, names: list[str]) -> ImportedPlan:
     settings = session_settings(spark)
     optimised = _optimise(spark, analysed)
-    reader = OperatorReader(spark, settings)
-    root = reader.read(tree_of(optimised))
     if not optimised.deterministic():
         raise PlanNotImportable(
             "the query is not deterministic (a random or positional function): "
             "its rows would differ each time a part of it is run again",
             hint="Spark runs the query unchanged",
         )
+    reader = OperatorReader(spark, settings)
+    root = reader.read(tree_of(optimised))
     root = reader.with_outputs(root, optimised)
     plan = QueryPlan(share_equal_subplans(root), tuple(names), tuple(settings.items()))
     return ImportedPlan(plan, reader.frames)

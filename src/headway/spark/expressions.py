@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headway.base.errors import PlanNotImportable
-from headway.plan.expressions import Expression, Subquery, quote
+from headway.plan.expressions import Expression, Subquery, quote, string_literal
 from headway.spark.tree import Tree
 from headway.spark.types import constant_text, ddl_of, timestamp_text
 
@@ -31,14 +31,14 @@ class ExpressionReader:
     """Reads expressions of one plan; what an expression needs beyond itself it asks here.
 
     `name_of` gives the plan's name of an attribute, `import_subquery` imports the plan of a scalar
-    subquery and returns it named, `functions` maps a class of Spark's registry to its SQL name.
+    subquery and returns it named, `functions` gives the SQL name of a function of Spark's registry.
     """
 
     def __init__(
         self,
         name_of: Callable[[Tree], str],
         import_subquery: Callable[[Tree], Subquery],
-        functions: Callable[[str], str | None],
+        functions: Callable[[Tree], str | None],
         settings: dict[str, str],
     ) -> None:
         self._name_of = name_of
@@ -107,30 +107,34 @@ class ExpressionReader:
 
     def function(self, tree: Tree) -> str:
         """A function of Spark's registry, as a call."""
-        name = self._functions(tree.class_name)
-        if name is None:
-            raise refused(tree, "it is not a function of Spark's registry")
+        name = self.function_name(tree)
         self.check_options(tree)
         return f"{name}({self.arguments(tree)})"
 
+    def function_name(self, tree: Tree) -> str:
+        name = self._functions(tree)
+        if name is None:
+            raise refused(tree, "it is not a function of Spark's registry")
+        return name
+
     def check_options(self, tree: Tree) -> None:
         """Everything the node was made with is an argument, or is what the session says anyway."""
+        expected = {
+            "failOnError": self._ansi,
+            "ansiEnabled": self._ansi,
+            "legacySizeOfNull": not self._ansi,
+            "timeZoneId": self._time_zone,
+            "nullOnDivideByZero": True,
+            "ignoreNulls": True,
+            "useStringTypeWhenEmpty": False,
+        }
         for field, value in tree.fields.items():
-            if field in ("class", "num-children"):
-                continue
-            expected: Any = None
-            if field in ("failOnError", "ansiEnabled"):
-                expected = self._ansi
-            elif field in ("nullOnDivideByZero", "nullOnOverflow"):
-                expected = True if not self._ansi or tree.name.startswith(_STATISTICS) else value
-            elif field == "timeZoneId":
-                expected = self._time_zone
-            elif field in ("evalMode", "evalContext"):
+            if field in ("evalMode", "evalContext"):
                 self.check_mode(tree)
-                continue
-            elif _is_argument(value, len(tree.children)):
-                continue
-            if value != expected or expected is None:
+            elif field in expected:
+                if value != expected[field]:
+                    raise refused(tree, f"its option {field} is {value}, unlike the session's")
+            elif field not in _BOOKKEEPING and not _is_argument(value, len(tree.children)):
                 raise refused(tree, f"its option {field} has no place in the text")
 
     def eval_mode(self, tree: Tree) -> str:
@@ -176,7 +180,7 @@ class ExpressionReader:
         return f"({self.text(left)} {sign} {self.text(right)})"
 
 
-_STATISTICS = ("Stddev", "Variance", "Covariance", "Corr", "Covar", "Regr", "Skewness", "Kurtosis")
+_BOOKKEEPING = ("class", "num-children", "mutableAggBufferOffset", "inputAggBufferOffset")
 
 
 def refused(tree: Tree, reason: str) -> PlanNotImportable:
@@ -270,8 +274,6 @@ def _like(reader: ExpressionReader, tree: Tree) -> str:
 
 def _like_list(words: str) -> Writer:
     def write(reader: ExpressionReader, tree: Tree) -> str:
-        from headway.plan.expressions import string_literal
-
         patterns = tree.handle.patterns()
         texts = [
             string_literal(str(patterns.apply(i).toString())) for i in range(patterns.length())
@@ -294,8 +296,11 @@ def _item(reader: ExpressionReader, tree: Tree) -> str:
     return f"{child}[{key}]"
 
 
-def _date_part(name: str) -> Writer:
-    return lambda reader, tree: f"{name}({reader.text(tree.children[0])})"
+def _replicate(reader: ExpressionReader, tree: Tree) -> str:
+    """INTERSECT ALL and EXCEPT ALL put out a row as often as its first value says."""
+    count, *values = (reader.text(child) for child in tree.children)
+    struct = ", ".join(f"'c{number}', {value}" for number, value in enumerate(values))
+    return f"inline(array_repeat(named_struct({struct}), CAST({count} AS INT)))"
 
 
 _WRITERS: dict[str, Writer] = {
@@ -332,6 +337,18 @@ _WRITERS: dict[str, Writer] = {
     "Remainder": _arithmetic("%", "try_mod"),
     "IntegralDivide": _arithmetic("DIV", "no_such_function"),
     "UnaryMinus": _negative,
+    "DateAddInterval": _infix("+"),
+    "DateAddYMInterval": _infix("+"),
+    "TimestampAddInterval": _infix("+"),
+    "TimestampAddYMInterval": _infix("+"),
+    "TimeAdd": _infix("+"),
+    "SubtractDates": _infix("-"),
+    "SubtractTimestamps": _infix("-"),
+    "MultiplyDTInterval": _infix("*"),
+    "MultiplyYMInterval": _infix("*"),
+    "DivideDTInterval": _infix("/"),
+    "DivideYMInterval": _infix("/"),
+    "ReplicateRows": _replicate,
     "BitwiseAnd": _infix("&"),
     "BitwiseOr": _infix("|"),
     "BitwiseXor": _infix("^"),

@@ -90,7 +90,17 @@ def _open(
             f"the plan reads data of the session that made it ({source.table})",
             hint="save that data as Parquet files and query those",
         )
-    return frame
+    return _in_session(spark, frame)
+
+
+def _in_session(spark: SparkSession, frame: DataFrame) -> DataFrame:
+    """A frame of a session beside this one, as a frame of this one."""
+    if frame.sparkSession is spark:
+        return frame
+    jvm: Any = spark._jvm
+    analysed = frame._jdf.queryExecution().analyzed()
+    dataset = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, analysed)
+    return DataFrame(dataset, spark)
 
 
 def _open_files(spark: SparkSession, source: FileSource) -> DataFrame:

@@ -6,19 +6,35 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-_names: dict[str, str] = {}
+from headway.spark.tree import Tree, sequence
+
+_by_class: dict[str, str] = {}
+_all_names: set[str] = set()
 
 
-def function_names(spark: SparkSession) -> dict[str, str]:
-    """Class name to function name. Read from the JVM once per process: it never changes."""
-    if not _names:
-        jvm: Any = spark._jvm
-        registry = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin()
-        listed = registry.listFunction()
-        for index in range(listed.length()):
-            identifier = listed.apply(index)
+def function_name(spark: SparkSession, tree: Tree) -> str | None:
+    """The name of the function that an expression is a call of; None when it is none.
+
+    Most classes stand in the registry themselves. Some are made by a builder that stands there in
+    their place; those know their own name.
+    """
+    _read_registries(spark)
+    if tree.class_name in _by_class:
+        return _by_class[tree.class_name]
+    own = str(tree.handle.prettyName()).lower()
+    return own if own in _all_names else None
+
+
+def _read_registries(spark: SparkSession) -> None:
+    """Once per process: the built-in functions never change."""
+    if _all_names:
+        return
+    jvm: Any = spark._jvm
+    analysis = jvm.org.apache.spark.sql.catalyst.analysis
+    for registry in (analysis.FunctionRegistry.builtin(), analysis.TableFunctionRegistry.builtin()):
+        for identifier in sequence(registry.listFunction()):
             info = registry.lookupFunction(identifier)
             name = str(identifier.funcName())
             if info.isDefined() and name.isidentifier():
-                _names.setdefault(str(info.get().getClassName()), name)
-    return _names
+                _by_class.setdefault(str(info.get().getClassName()), name)
+                _all_names.add(name)

@@ -36,7 +36,7 @@ from headway.plan.nodes import (
 )
 from headway.spark.aggregates import read_aggregate, read_call, select
 from headway.spark.expressions import ExpressionReader
-from headway.spark.functions import function_names
+from headway.spark.functions import function_name
 from headway.spark.relations import read_relation
 from headway.spark.tree import Handle, Tree, parse, sequence, tree_of
 from headway.spark.types import ddl_of
@@ -62,7 +62,7 @@ class OperatorReader:
         self.expressions = ExpressionReader(
             lambda attribute: self.name_of(_id_of(attribute), attribute.fields["name"]),
             self._read_subquery,
-            lambda class_name: function_names(spark).get(class_name),
+            lambda tree: function_name(spark, tree),
             settings,
         )
         self.used: set[int] = set()
@@ -307,6 +307,12 @@ class OperatorReader:
         generator = self.expressions.read(tree.expression("generator"), nullable=True)
         outputs = tree.expression_list("generatorOutput")
         columns = tuple(self.column_of(attribute) for attribute in outputs)
+        # INTERSECT ALL generates the very columns it reads: those get other names below it.
+        clashing = {c.name for c in columns} & set(source.column_names)
+        if clashing:
+            names = {c: self.new_name(c) if c in clashing else c for c in source.column_names}
+            kept = (Named(names[c.name], column_reference(c)) for c in source.schema)
+            source, generator = Project(source, tuple(kept)), generator.rename(names)
         return Generate(source, generator, bool(tree.fields["outer"]), columns)
 
 

@@ -1,0 +1,75 @@
+"""Small plans by hand, for tests that read better with a plan that one knows."""
+
+from __future__ import annotations
+
+from headway.plan.expressions import Column, Expression, column_reference
+from headway.plan.nodes import (
+    Aggregate,
+    AggregateCall,
+    Join,
+    JoinKey,
+    JoinKind,
+    Named,
+    Node,
+    QueryPlan,
+    Scan,
+    ScanColumn,
+    Side,
+)
+from headway.plan.sources import SessionSource
+
+
+def table(name: str, **types: str) -> Scan:
+    """A scan of a table of the session: `table("orders", o_id="int", o_price="double")`."""
+    columns = (Column(column, ddl) for column, ddl in types.items())
+    source = SessionSource(f"session_{name}", name)
+    return Scan(source, tuple(ScanColumn(column.name, column) for column in columns))
+
+
+def condition(text: str) -> Expression:
+    return Expression(text, "boolean")
+
+
+def reference(node: Node, name: str) -> Expression:
+    """The column of the node's output."""
+    return column_reference(node.schema[node.column_names.index(name)])
+
+
+def passed(node: Node, *names: str) -> tuple[Named, ...]:
+    """Columns of the node's output under the names they have, as outputs or keys."""
+    return tuple(Named(name, reference(node, name)) for name in names)
+
+
+def call(function: str, argument: Expression, name: str) -> AggregateCall:
+    return AggregateCall(Column(name, argument.type), function, (argument,))
+
+
+def equal(left: Node, left_name: str, right: Node, right_name: str) -> JoinKey:
+    return JoinKey(reference(left, left_name), reference(right, right_name))
+
+
+def running_example() -> QueryPlan:
+    """The customers with the highest revenue: figure 2 of the paper on state separation.
+
+    Its pipelines, in the order in which they run: (1) customer into the join by id, (2) orders past
+    it into the revenue per customer, (3) that into the highest revenue, (4) that into the join
+    max <= revenue, (5) customer into the second join by id, (6) revenues past both joins.
+    """
+    customer = table("customer", id="int")
+    orders = table("orders", customer_id="int", price="double")
+    bought = Join(
+        customer, orders, JoinKind.INNER, (equal(customer, "id", orders, "customer_id"),),
+        build=Side.LEFT,
+    )  # fmt: skip
+    revenue = Aggregate(
+        bought, passed(bought, "id"), (call("sum", reference(bought, "price"), "revenue"),)
+    )
+    highest = Aggregate(revenue, (), (call("max", reference(revenue, "revenue"), "max"),))
+    person = table("customer", person_id="int", birthday="date")
+    known = Join(
+        person, revenue, JoinKind.INNER, (equal(person, "person_id", revenue, "id"),),
+        build=Side.LEFT,
+    )  # fmt: skip
+    best = condition("(`max` <= `revenue`)")
+    root = Join(highest, known, JoinKind.INNER, residual=best, build=Side.LEFT)
+    return QueryPlan(root, ("max", "person", "birthday", "id", "revenue"))

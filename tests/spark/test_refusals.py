@@ -1,0 +1,57 @@
+"""What has no place in a plan is refused by name, and Spark runs it unchanged."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+
+from headway.base.errors import PlanNotImportable
+from headway.session import QueryStatus, Session
+from headway.spark.catalyst import import_plan
+
+REFUSED = {
+    "SELECT rand() AS r FROM range(3)": "not deterministic",
+    "SELECT monotonically_increasing_id() FROM range(3)": "not deterministic",
+    "SELECT * FROM (SELECT * FROM range(100)) TABLESAMPLE (10 PERCENT)": "operator Sample",
+    "SHOW TABLES": "operator CommandResult",
+    "SELECT transform(array(1, 2), x -> x + id) FROM range(3)": "expression",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_it_is_refused_by_name(text: str, spark: SparkSession) -> None:
+    with pytest.raises(PlanNotImportable, match=re.escape(REFUSED[text])):
+        import_plan(spark.sql(text))
+
+
+def test_a_users_function_is_refused_by_name(spark: SparkSession) -> None:
+    double = udf(lambda value: value * 2, "bigint")
+    frame = spark.range(3).select(double("id"))
+    with pytest.raises(PlanNotImportable, match=r"EvalPython|PythonUDF"):
+        import_plan(frame)
+
+
+def test_a_sort_within_partitions_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(PlanNotImportable, match="within partitions"):
+        import_plan(spark.range(3).selectExpr("-id AS x").sortWithinPartitions("x"))
+
+
+def test_a_mixed_evaluation_mode_is_refused(spark: SparkSession) -> None:
+    """A frame made in ANSI mode, imported after the session left it, must not change its meaning."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.ansi.enabled", "false")
+    frame = session.range(3).selectExpr("CAST(id AS STRING) AS s").selectExpr("CAST(s AS INT) + 1")
+    session.conf.set("spark.sql.ansi.enabled", "true")
+    with pytest.raises(PlanNotImportable, match="LEGACY mode"):
+        import_plan(frame)
+
+
+def test_spark_runs_it_unchanged_and_says_so(headway: Session) -> None:
+    run = headway.run(headway.sql("SELECT id, rand(7) AS r FROM range(3)", name="random"))
+    assert [row.id for row in run.result().collect() if 0 <= row.r < 1] == [0, 1, 2]
+    (progress,) = run.progress()
+    assert progress.status is QueryStatus.DONE and progress.engine == "spark"
+    assert "Spark runs it unchanged: the query is not deterministic" in run.explain()
