@@ -140,3 +140,9 @@ class StoreConflict(HeadwayError):
 
 class JavaNotFound(HeadwayError):
     name = "JAVA_NOT_FOUND"
+
+
+class SparkNotStarted(HeadwayError):
+    """Spark was asked to start and did not: its master, memory or own defaults are wrong."""
+
+    name = "SPARK_NOT_STARTED"

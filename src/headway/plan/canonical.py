@@ -7,12 +7,12 @@ same rows in number, whatever the columns, which is what an observed row count m
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeGuard
 
+from headway.plan.conjunctions import split_conjunction
 from headway.plan.expressions import Column, Expression, Subquery, substitute
 from headway.plan.graph import walk
 from headway.plan.nodes import (
@@ -30,12 +30,6 @@ from headway.plan.nodes import (
 )
 
 _PASSING_ON = (Filter, Sort, Limit, Window, Join, Generate)
-_LEXEME = re.compile(
-    r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `(?:[^`]|``)*` | [()\[\]{}] | \w+""",
-    re.VERBOSE | re.DOTALL,
-)
-_OPENING = {"(", "[", "{", "CASE"}
-_CLOSING = {")", "]", "}", "END"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,65 +134,6 @@ def _order_below(limit: Limit, forms: Mapping[Node, Canonical]) -> str:
     if not isinstance(node, Sort):
         return ""
     return _describe(node.keys, forms[node.input].names, forms)
-
-
-def split_conjunction(text: str) -> list[str]:
-    """What must hold for `a AND b AND (c AND d)` to hold; a text without AND stays whole."""
-    found: list[str] = []
-    stack = [text]
-    while stack:
-        part = stack.pop()
-        parts = _split_once(_strip_parentheses(part))
-        if len(parts) == 1:
-            found.append(part)
-        else:
-            stack.extend(reversed(parts))
-    return found
-
-
-def _split_once(text: str) -> list[str]:
-    """The operands of the ANDs that stand outside of all parentheses."""
-    depth, start, betweens = 0, 0, 0
-    parts = []
-    for match in _LEXEME.finditer(text):
-        lexeme = match.group().upper()
-        if lexeme in _OPENING:
-            depth += 1
-        elif lexeme in _CLOSING:
-            depth -= 1
-        elif depth:
-            continue
-        elif lexeme == "OR":
-            return [text]
-        elif lexeme == "BETWEEN":
-            betweens += 1
-        elif lexeme == "AND" and betweens:
-            betweens -= 1
-        elif lexeme == "AND":
-            parts.append(text[start : match.start()].strip())
-            start = match.end()
-    return [*parts, text[start:].strip()]
-
-
-def _strip_parentheses(text: str) -> str:
-    """The text without the parentheses that enclose all of it."""
-    text = text.strip()
-    while text.startswith("(") and _first_closing(text) == len(text) - 1:
-        text = text[1:-1].strip()
-    return text
-
-
-def _first_closing(text: str) -> int | None:
-    """Where the parenthesis closes that the text begins with."""
-    depth = 0
-    for match in _LEXEME.finditer(text):
-        if match.group() == "(":
-            depth += 1
-        elif match.group() == ")":
-            depth -= 1
-            if depth == 0:
-                return match.start()
-    return None
 
 
 def _input_names(node: Node, forms: Mapping[Node, Canonical]) -> dict[str, str]:

@@ -15,11 +15,14 @@ from headway.plan.pipelines import Pipelines, pipelines_of
 from headway.plan.printer import describe, print_plan
 from headway.plan.serialize import plan_to_builtins
 from headway.plan.sides import choose_build_sides
-from headway.plan.sources import FileSource
+from headway.plan.sources import FileSource, Source
+from headway.plan.statistics import TableStatistics, source_statistics
 from headway.storage import QueryRecord, TableRecord, fingerprint_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from headway.spark.catalyst import ImportedPlan
 
 
 @dataclass(frozen=True)
@@ -99,10 +102,17 @@ class PlannedQuery:
         }
 
 
-def with_plan(query: PlannedQuery, plan: QueryPlan, observed: Mapping[str, float]) -> PlannedQuery:
+def with_plan(
+    query: PlannedQuery, imported: ImportedPlan, observed: Mapping[str, float]
+) -> PlannedQuery:
     """The query with its plan: build sides chosen, every node estimated."""
-    plan = choose_build_sides(plan, estimate(plan, observed=observed))
-    return replace(query, plan=plan, estimates=estimate(plan, observed=observed))
+
+    def statistics(source: Source) -> TableStatistics | None:
+        return source_statistics(source) or imported.statistics.get(source)
+
+    first = estimate(imported.plan, statistics, observed)
+    plan = choose_build_sides(imported.plan, first)
+    return replace(query, plan=plan, estimates=estimate(plan, statistics, observed))
 
 
 def without_plan(query: PlannedQuery, error: PlanNotImportable) -> PlannedQuery:

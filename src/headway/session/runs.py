@@ -227,6 +227,9 @@ class RunHandle:
             with self._lock:
                 self._watches[query.name] = watch
                 self._stops[query.name] = stop
+                cancelled = self._cancelled
+            if cancelled:  # after the query was told to run, and before it could be stopped
+                stop()
 
         return self._engine.execute(
             query.frame,

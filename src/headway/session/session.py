@@ -114,7 +114,7 @@ class Session:
         except PlanNotImportable as error:
             return without_plan(planned, error)
         observed = self._observations.known() if self._observations is not None else {}
-        return with_plan(planned, imported.plan, observed)
+        return with_plan(planned, imported, observed)
 
     def _observe(self, query: PlannedQuery, kept: KeptResult) -> None:
         """File the row counts that Spark measured, beside the queries that come after."""

@@ -35,7 +35,10 @@ class QueryWatch:
     def count(self) -> PipelineCount:
         try:
             return self._count()
-        except (Py4JError, PySparkException):  # a query that cannot even be planned, or a driver that is going down
+        except (
+            Py4JError,
+            PySparkException,
+        ):  # a query that cannot even be planned, or a driver that is going down
             return PipelineCount(0, self._total or 1)
 
     def _count(self) -> PipelineCount:

@@ -17,6 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from headway.base.errors import InvalidPlan, PlanNotImportable
 from headway.plan.nodes import QueryPlan
 from headway.plan.reuse import share_equal_subplans
+from headway.plan.sources import Source
+from headway.plan.statistics import TableStatistics
 from headway.spark.operators import OperatorReader
 from headway.spark.tree import tree_of
 
@@ -32,10 +34,8 @@ MEANING = (
     "spark.sql.parser.escapedStringLiterals",
 )
 
-_OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer."
 _EXCLUDED_RULES = (
-    _OPTIMIZER + "DecimalAggregates",  # unscaled arithmetic that has no SQL form
-    _OPTIMIZER + "RewriteDistinctAggregates",  # DISTINCT as two aggregates over an expand
+    "org.apache.spark.sql.catalyst.optimizer.DecimalAggregates",  # unscaled arithmetic that has no SQL form
     "org.apache.spark.sql.execution.planmerging.MergeSubplans",  # subqueries as one struct
 )
 _IMPORT_SETTINGS = {
@@ -49,10 +49,12 @@ _EXCLUDED_KEY = "spark.sql.optimizer.excludedRules"
 
 @dataclass(frozen=True, slots=True)
 class ImportedPlan:
-    """The plan, and the frames behind its session sources, by their ids."""
+    """The plan, the frames behind its session sources by their ids, and what Spark knows of the
+    sources that do not tell their size themselves."""
 
     plan: QueryPlan
     frames: dict[str, DataFrame]
+    statistics: dict[Source, TableStatistics]
 
 
 def import_plan(frame: DataFrame) -> ImportedPlan:
@@ -90,7 +92,7 @@ def _import(spark: SparkSession, analysed: Any, names: list[str]) -> ImportedPla
     root = reader.read(tree_of(optimised))
     root = reader.with_outputs(root, optimised)
     plan = QueryPlan(share_equal_subplans(root), tuple(names), tuple(settings.items()))
-    return ImportedPlan(plan, reader.frames)
+    return ImportedPlan(plan, reader.frames, reader.statistics)
 
 
 def _optimise(spark: SparkSession, analysed: Any) -> Any:

@@ -34,6 +34,8 @@ from headway.plan.nodes import (
     Window,
     WindowCall,
 )
+from headway.plan.sources import Source
+from headway.plan.statistics import TableStatistics
 from headway.spark.aggregates import read_aggregate, read_call, select
 from headway.spark.expressions import ExpressionReader
 from headway.spark.functions import function_name
@@ -59,6 +61,7 @@ class OperatorReader:
     def __init__(self, spark: SparkSession, settings: dict[str, str]) -> None:
         self.spark = spark
         self.frames: dict[str, DataFrame] = {}
+        self.statistics: dict[Source, TableStatistics] = {}
         self.expressions = ExpressionReader(
             lambda attribute: self.name_of(_id_of(attribute), attribute.fields["name"]),
             self._read_subquery,

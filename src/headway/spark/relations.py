@@ -10,11 +10,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from headway.base.errors import PlanNotImportable
+from headway.plan.cardinalities import width_of
 from headway.plan.expressions import Column
 from headway.plan.nodes import Node, Scan, ScanColumn, Values
 from headway.plan.sources import FileSource, RangeSource, SessionSource, Source
+from headway.plan.statistics import TableStatistics
 from headway.spark.tree import Tree, sequence
-from headway.spark.types import constant_text, timestamp_text
+from headway.spark.types import constant_text, ddl_of, timestamp_text
 
 if TYPE_CHECKING:
     from headway.spark.operators import OperatorReader
@@ -53,7 +55,22 @@ def read_relation(reader: OperatorReader, tree: Tree) -> Node:
 def _scan(reader: OperatorReader, tree: Tree, source: Source) -> Scan:
     attributes = tree.expression_list("output")
     kept = [a for a in attributes if int(a.fields["exprId"]["id"]) in reader.used]
+    if not isinstance(source, RangeSource) and getattr(source, "format", "") != "parquet":
+        reader.statistics[source] = _spark_statistics(tree)
     return Scan(source, tuple(ScanColumn(a.fields["name"], reader.column_of(a)) for a in kept))
+
+
+def _spark_statistics(tree: Tree) -> TableStatistics:
+    """What Spark knows of a leaf: its size, and its rows where somebody counted them."""
+    found = tree.handle.stats()
+    size = int(str(found.sizeInBytes()))
+    width = sum(
+        width_of(ddl_of(attribute.fields["dataType"]))
+        for attribute in tree.expression_list("output")
+    )
+    counted = found.rowCount()
+    rows = int(str(counted.get())) if counted.isDefined() else round(size / max(width, 1.0))
+    return TableStatistics(rows, size)
 
 
 def _file_source(tree: Tree) -> FileSource | None:

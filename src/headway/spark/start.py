@@ -11,13 +11,15 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from headway.base.config import Settings
@@ -30,88 +32,96 @@ _LOCAL = re.compile(r"local(?:-cluster)?(?:\[\s*([\d*]+).*\])?")
 _MOST_PARTITIONS = 8
 _PATIENCE = 5.0
 _NOISE = re.compile(r"^(WARNING|Using |Setting |To adjust |\s+at |\d\d/)|^$")
-_LOGGERS = ("py4j", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @contextmanager
 def running_spark(settings: Settings) -> Iterator[SparkSession]:
     """A session to work with. Only what was started here is stopped: a Spark that already runs in
     this process serves with a session of its own, and goes on after it."""
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        with _quiet_loggers():
+    with _quiet_loggers():
+        running = SparkSession.getActiveSession()
+        if running is not None:
             yield running.newSession()
-        return
-    spark = start_spark(settings)
-    try:
-        yield spark
-    except KeyboardInterrupt:
-        kill_spark()  # it may have struck in the middle of a call, and no other call would work
-        raise
-    except BaseException:
-        stop_spark(spark)
-        raise
-    else:
-        stop_spark(spark)
+            return
+        started = start_spark(settings)
+        try:
+            yield started.session
+        except KeyboardInterrupt:
+            started.kill()  # it may have struck inside a call, and no later call would work
+            raise
+        except BaseException:
+            started.stop()
+            raise
+        started.stop()
 
 
-def start_spark(settings: Settings) -> SparkSession:
+@dataclass(frozen=True, slots=True)
+class StartedSpark:
+    """A session, the process of its JVM, and the folder of all that it writes by itself."""
+
+    session: SparkSession
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    def stop(self) -> None:
+        """Stops Spark in order, and its JVM with it."""
+        with suppress(Py4JError, PySparkException, OSError):
+            self.session.stop()
+        with suppress(OSError):
+            cast(Any, self.process.stdin).close()  # the JVM ends with whoever holds this
+        _see_off(self.process, self.folder)
+
+    def kill(self) -> None:
+        """Ends the JVM without asking it anything."""
+        self.process.terminate()
+        _see_off(self.process, self.folder)
+
+
+def start_spark(settings: Settings) -> StartedSpark:
     """Starts Spark with the master and memory of the settings; JavaNotFound or SparkNotStarted.
 
-    All that Spark logs goes to a file in its temporary folder, which is gone when it stops.
+    All that it logs goes to a file in its folder. A process starts it once: PySpark has no way to
+    start a second JVM after the first.
     """
-    for name in _LOGGERS:
-        _logger(name).setLevel(logging.CRITICAL + 1)
     os.environ["JAVA_HOME"] = str(find_java(os.environ))
     if _LOCAL.fullmatch(settings.spark.master):
         # Spark would start whatever python3 is on the path, without our packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folder = Path(tempfile.mkdtemp(prefix="headway-spark-"))
     log = folder / "spark.log"
+    conf = SparkConf(loadDefaults=False)
+    conf.setAll(list(_configuration(settings, folder, spark_defaults(os.environ)).items()))
+    process = None
     try:
-        conf = SparkConf(loadDefaults=False)
-        conf.setAll(list(_configuration(settings, folder, spark_defaults(os.environ)).items()))
         with log.open("wb") as sink:
             # A session of its own: a signal to our group is ours to answer, not the JVM's.
             options = {"stdout": sink, "stderr": sink, "start_new_session": True}
             gateway = launch_gateway(conf=conf, popen_kwargs=options)
-        gateway.headway_folder = folder
+        process = cast("subprocess.Popen[bytes]", gateway.proc)
         SparkContext(conf=conf, gateway=gateway)
-        return SparkSession.builder.getOrCreate()
-    except (PySparkException, Py4JError, OSError) as error:
-        raise _not_started(error, log) from error
-    except BaseException:
-        kill_spark()
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+        return StartedSpark(SparkSession.builder.getOrCreate(), process, folder)
+    except BaseException as error:
+        reason = _reason(error, log)
+        if process is not None:
+            process.terminate()
+        _see_off(process, folder)
+        if not isinstance(error, PySparkException | Py4JError | OSError):
+            raise
+        raise SparkNotStarted(
+            f"Spark does not start: {reason}",
+            hint="check the settings spark.master and spark.driver_memory; "
+            "`headway config` says where they come from",
+        ) from error
 
 
-def stop_spark(spark: SparkSession) -> None:
-    """Stops Spark in order, and its JVM with it."""
-    gateway = SparkContext._gateway
-    with suppress(Py4JError, PySparkException, OSError):
-        spark.stop()
-    _end(gateway, lambda process: process.stdin.close())
-
-
-def kill_spark() -> None:
-    """Ends the JVM without asking it anything; it still removes its own temporary files."""
-    _end(SparkContext._gateway, lambda process: process.terminate())
-
-
-def _end(gateway: Any, ask: Any) -> None:
-    process = getattr(gateway, "proc", None)
-    if process is None:
-        return
-    with suppress(OSError):
-        ask(process)
-    try:
-        process.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-    SparkContext._gateway = None
-    SparkContext._jvm = None
-    shutil.rmtree(getattr(gateway, "headway_folder", ""), ignore_errors=True)
+def _see_off(process: subprocess.Popen[bytes] | None, folder: Path) -> None:
+    if process is not None:
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _configuration(settings: Settings, folder: Path, defaults: Mapping[str, str]) -> dict[str, str]:
@@ -145,32 +155,22 @@ def _cores(text: str | None) -> int:
     return int(text) if text.isdigit() else os.cpu_count() or 1
 
 
-def _not_started(error: Exception, log: Path) -> SparkNotStarted:
-    """The reason is what the JVM said last, or else what the call to it raised."""
-    said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    lines = [line.strip() for line in said.splitlines() if not _NOISE.match(line)]
-    gone = isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED"
-    reason = lines[-1] if gone and lines else named_error(error).message
-    kill_spark()
-    return SparkNotStarted(
-        f"Spark does not start: {reason}",
-        hint="check the settings spark.master and spark.driver_memory; "
-        "`headway config` says where they come from",
-    )
-
-
-def _logger(name: str) -> logging.Logger:
-    """PySpark's JSON loggers set their own level when they are made: make them first."""
-    if name == "py4j":
-        return logging.getLogger(name)
-    from pyspark.logger import PySparkLogger
-
-    return PySparkLogger.getLogger(name)
+def _reason(error: BaseException, log: Path) -> str:
+    """What the JVM said last where it never came up, and else what the call to it raised."""
+    if not isinstance(error, Exception):
+        return type(error).__name__
+    if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":
+        said = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        telling = [line.strip() for line in said if not _NOISE.match(line)]
+        if telling:
+            return telling[-1]
+    return named_error(error).message
 
 
 @contextmanager
 def _quiet_loggers() -> Iterator[None]:
-    loggers = [_logger(name) for name in _LOGGERS]
+    """PySpark logs every wrong query as JSON with its stack, and py4j every lost connection."""
+    loggers = [logging.getLogger("py4j"), *map(PySparkLogger.getLogger, _QUERY_LOGGERS)]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
@@ -159,7 +160,7 @@ class _PlanMaker:
         return items[self._number(0, len(items) - 1)]
 
     def _number(self, low: int, high: int) -> int:
-        return self._draw(st.integers(low, high))
+        return self._draw(_integers(low, high))
 
     def _flag(self) -> bool:
         return self._number(0, 1) == 1
@@ -272,7 +273,9 @@ class _PlanMaker:
         self.nested += 1
         node = self._input() if self._made else self._leaf()
         if self._flag():
-            node = Filter(node, self.condition(node.schema, 1))
+            inner = self.nested < _MOST_NESTED and self._flag()
+            make = self._compared_with_subquery if inner else self.condition
+            node = Filter(node, make(node.schema))
         if self._flag():
             node = Aggregate(node, (), (self._call(node.schema),))
         else:
@@ -447,6 +450,11 @@ _OPERATORS = (
     _PlanMaker._generate,
     _PlanMaker._copy,
 )
+
+
+@cache
+def _integers(low: int, high: int) -> st.SearchStrategy[int]:
+    return st.integers(low, high)
 
 
 def _combined(text: str, ddl: str, *parts: Expression) -> Expression:

@@ -1,0 +1,120 @@
+"""Queries run as one, followed to the end, and told about: what `run` and `demo` share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from headway.cli.interrupts import INTERRUPTED, interrupts
+from headway.cli.live import follow, make_display
+from headway.cli.output import (
+    bar_text,
+    count_text,
+    error_object,
+    plural,
+    print_error,
+    seconds_text,
+    status_text,
+    stderr,
+    table,
+)
+from headway.cli.statements import Statement
+from headway.cli.steps import spinner
+
+if TYPE_CHECKING:
+    from headway.session import QueryProgress, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run went. Its status is `running` only when it could not be stopped in time."""
+
+    run_id: str
+    url: str
+    queries: tuple[QueryProgress, ...]
+    seconds: float
+
+    @property
+    def status(self) -> str:
+        found = {str(query.status) for query in self.queries}
+        order = ("running", "waiting", "interrupted", "failed")
+        return next((status for status in order if status in found), "done")
+
+    @property
+    def exit_code(self) -> int:
+        if self.status in ("running", "waiting", "interrupted"):
+            return INTERRUPTED
+        return 1 if self.status == "failed" else 0
+
+    def to_builtins(self) -> dict[str, Any]:
+        from headway.session.runs import summary_rows
+
+        rows = zip(summary_rows(self.queries), self.queries, strict=True)
+        return {
+            "run": self.run_id,
+            "url": self.url,
+            "status": self.status,
+            "seconds": round(self.seconds, 3),
+            "queries": [{**row, "error": error_object(query.error)} for row, query in rows],
+        }
+
+
+def run_batch(
+    session: Session, statements: Iterable[Statement], *, quiet: bool, json: bool
+) -> Outcome:
+    """Run the statements with progress on the terminal. An interrupt ends the run, not us."""
+    began = time.monotonic()
+    queries = [session.sql(statement.sql, name=statement.name) for statement in statements]
+    with interrupts.deferred():
+        with spinner(f"planning {plural(len(queries), 'query', 'queries')}", quiet=quiet):
+            handle = session.run(queries)
+        display = make_display(quiet=quiet, json=json)
+        follow(handle, display, session.settings.progress.interval)
+        return Outcome(handle.id, handle.url, handle.progress(), time.monotonic() - began)
+
+
+def print_outcome(outcome: Outcome, console: Console, *, bars: bool) -> None:
+    """The table of the queries; what went wrong with them on stderr; where the run is kept."""
+    columns = ["query", "rows", "seconds", *([""] if bars else []), "engine", "status"]
+    shown = table(*columns, numbers=("rows", "seconds"))
+    longest = max(query.seconds for query in outcome.queries)
+    for query in outcome.queries:
+        cells: list[Text | str] = [query.name, count_text(query.rows), seconds_text(query.seconds)]
+        cells += [bar_text(query.seconds, longest)] if bars else []
+        shown.add_row(*cells, query.engine, status_text(query.status))
+    if len(outcome.queries) > 1:
+        shown.add_section()
+        shown.add_row(*_totals(outcome, bars=bars), style="bold")
+    console.print(shown)
+    for query in outcome.queries:
+        if query.error is not None and query.status == "failed":
+            print_error(query.error, of=query.name)
+    if outcome.exit_code == INTERRUPTED:
+        print_interrupted(outcome)
+        return
+    console.print(Text("Run ").append(outcome.run_id, "bold").append(f" is kept in {outcome.url}"))
+
+
+def print_interrupted(outcome: Outcome) -> None:
+    text = f"interrupted; run {outcome.run_id} is kept"
+    if outcome.status != "interrupted":
+        text += ", but a query could not be stopped in time: it will be listed as lost"
+    stderr().print(Text(text, "yellow"))
+
+
+def _totals(outcome: Outcome, *, bars: bool) -> list[str]:
+    rows = sum(query.rows or 0 for query in outcome.queries)
+    done = sum(query.status == "done" for query in outcome.queries)
+    return [
+        f"{len(outcome.queries)} queries",
+        count_text(rows),
+        seconds_text(sum(query.seconds for query in outcome.queries)),
+        *([""] if bars else []),
+        "",
+        f"{done} done",
+    ]

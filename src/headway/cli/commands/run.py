@@ -1,0 +1,121 @@
+"""headway run: queries through Spark, as one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headway.base.errors import HeadwayError, WrongUsage
+from headway.cli import options
+from headway.cli.batch import Outcome, print_outcome, run_batch
+from headway.cli.output import error_object, print_error, print_json, stdout
+from headway.cli.rows import kept_rows, prepare_folder, print_rows, write_parquet
+from headway.cli.sessions import open_session
+from headway.cli.statements import read_statements
+from headway.storage import Run
+
+if TYPE_CHECKING:
+    from headway.session import Session
+
+_FEWEST_FOR_BARS = 3
+_ROWS_OF_ONE = 10
+
+
+def run(
+    files: options.Files = None,
+    tables: options.Tables = None,
+    texts: options.Texts = None,
+    name: options.Name = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write each result as DIR/<query>.parquet.", show_default=False
+        ),
+    ] = None,
+    show: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Rows of each result to show: 10 of a single query, none of several.",
+            show_default=False,
+        ),
+    ] = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    store: options.Store = None,
+    master: options.Master = None,
+    config: options.Config = None,
+    assignments: options.Assignments = None,
+) -> None:
+    """Run SQL queries through Spark, as one run that is kept.
+
+    A query that fails does not keep the others from running; the exit code is then 1. Ctrl-C stops
+    the run and keeps what is done.
+    """
+    settings = options.settings_from(config, assignments, store=store, master=master)
+    statements = read_statements(files or (), texts or (), name)
+    if (out is not None or show) and not settings.results.keep:
+        raise WrongUsage(
+            "the rows are not kept, so they cannot be written or shown",
+            hint="set results.keep=true, or leave out --out and --show",
+        )
+    folder = prepare_folder(out) if out is not None else None
+    with open_session(settings, tables or (), quiet=quiet) as session:
+        outcome = run_batch(session, statements, quiet=quiet, json=json)
+        results = _Results(session, outcome, show)
+        problems = results.write(folder) if folder is not None else {}
+        if json:
+            print_json(results.to_builtins(problems))
+        else:
+            results.print(problems)
+    raise typer.Exit(outcome.exit_code or int(bool(problems)))
+
+
+class _Results:
+    """The rows of the queries that are done."""
+
+    def __init__(self, session: Session, outcome: Outcome, show: int | None) -> None:
+        self._run = Run.open(session.store, outcome.run_id)
+        self._outcome = outcome
+        several = len(outcome.queries) > 1
+        default = _ROWS_OF_ONE if session.settings.results.keep and not several else 0
+        self._asked = show or 0
+        self._limit = default if show is None else show
+        self._done = [q.name for q in outcome.queries if q.status == "done"]
+        self._with_rows = [
+            q.name for q in outcome.queries if q.status == "done" and q.rows is not None
+        ]
+
+    def write(self, folder: Path) -> dict[str, HeadwayError]:
+        """A file per result; what went wrong, by query."""
+        problems: dict[str, HeadwayError] = {}
+        for name in self._done:
+            try:
+                write_parquet(kept_rows(self._run, name), folder)
+            except HeadwayError as error:
+                problems[name] = error
+        return problems
+
+    def print(self, problems: dict[str, HeadwayError]) -> None:
+        console = stdout()
+        for name in self._with_rows if self._limit else ():
+            if len(self._outcome.queries) > 1:
+                console.print(f"\n{name}", style="bold")
+            print_rows(kept_rows(self._run, name), self._limit, console)
+        print_outcome(self._outcome, console, bars=len(self._outcome.queries) >= _FEWEST_FOR_BARS)
+        for name, error in problems.items():
+            print_error(error, of=name)
+
+    def to_builtins(self, problems: dict[str, HeadwayError]) -> dict[str, Any]:
+        told = self._outcome.to_builtins()
+        for query in told["queries"]:
+            name = query["query"]
+            if name in problems:
+                query["error"] = error_object(problems[name])
+            if self._asked and name in self._with_rows:
+                kept = kept_rows(self._run, name)
+                query |= {"columns": kept.columns, "first_rows": kept.first(self._asked)}
+        return told

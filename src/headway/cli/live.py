@@ -1,0 +1,149 @@
+"""A run as it goes: bars on a terminal, a line per finished query elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from headway.cli.interrupts import interrupts
+from headway.cli.output import duration_text, plural, status_mark, stderr
+
+if TYPE_CHECKING:
+    from headway.session import QueryProgress, RunHandle
+
+_BAR_WIDTH = 32
+_TICK = 0.1
+_PATIENCE = 15.0
+_UNDER_WAY = ("waiting", "running")
+
+
+class Display(Protocol):
+    def update(self, queries: tuple[QueryProgress, ...]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def make_display(*, quiet: bool, json: bool) -> Display:
+    console = stderr()
+    if quiet:
+        return Nothing()
+    if console.is_terminal:
+        return Bars(console)
+    return Nothing() if json else Lines(console)
+
+
+def follow(handle: RunHandle, display: Display, interval: float) -> None:
+    """Show the run until it ends. An interrupt cancels it, and it ends as interrupted."""
+    look_at = 0.0
+    cancelled_at: float | None = None
+    try:
+        while not handle.wait(min(interval, _TICK)):
+            now = time.monotonic()
+            if now >= look_at:
+                display.update(handle.progress())
+                look_at = now + interval
+            if interrupts.requested and cancelled_at is None:
+                cancelled_at = now
+                handle.cancel()
+            if cancelled_at is not None and now - cancelled_at > _PATIENCE:
+                return  # a query that cannot be stopped must not hold the user
+        display.update(handle.progress())
+    finally:
+        display.close()
+
+
+class Nothing:
+    def update(self, queries: tuple[QueryProgress, ...]) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+class Lines:
+    """For logs: a line for every query that ended."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._told: set[str] = set()
+
+    def update(self, queries: tuple[QueryProgress, ...]) -> None:
+        for query in queries:
+            if query.status not in _UNDER_WAY and query.name not in self._told:
+                self._told.add(query.name)
+                place = f"[{len(self._told)}/{len(queries)}]"
+                self._console.print(Text(f"{place} {query.name}: {_outcome(query)}"))
+
+    def close(self) -> None:
+        return
+
+
+class Bars:
+    """For terminals: a bar per running query with its pipelines, one for the whole run, and above
+    them the queries that ended last. All of it goes away for the table that follows."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = time.monotonic()
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def update(self, queries: tuple[QueryProgress, ...]) -> None:
+        self._live.update(self._picture(queries), refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _picture(self, queries: tuple[QueryProgress, ...]) -> Group:
+        ended = [query for query in queries if query.status not in _UNDER_WAY]
+        running = [query for query in queries if query.status == "running"]
+        width = max(len(query.name) for query in queries)
+        shown = max(0, min(12, self._console.size.height - len(running) - 4))
+        lines = [_ended_line(query, width) for query in ended[max(0, len(ended) - shown) :]]
+        grid = Table.grid(padding=(0, 1))
+        for query in running:
+            grid.add_row("▸", Text(query.name), _bar(query), _pipelines(query))
+        if len(queries) > 1:
+            whole = ProgressBar(len(queries), len(ended), width=_BAR_WIDTH, complete_style="green")
+            spent = duration_text(time.monotonic() - self._began)
+            grid.add_row(
+                "", Text("all", "bold"), whole, f"{len(ended)}/{len(queries)} queries  {spent}"
+            )
+        stopping = (Text("stopping ...", "yellow"),) if interrupts.requested else ()
+        return Group(*lines, grid, *stopping)
+
+
+def _bar(query: QueryProgress) -> ProgressBar:
+    total = query.pipelines_total
+    return ProgressBar(
+        total or None,
+        query.pipelines_done,
+        width=_BAR_WIDTH,
+        pulse=not total,
+        animation_time=time.monotonic(),
+    )
+
+
+def _pipelines(query: QueryProgress) -> str:
+    counted = f"{query.pipelines_done}/{query.pipelines_total} pipelines  "
+    return f"{counted if query.pipelines_total else ''}{duration_text(query.seconds)}"
+
+
+def _ended_line(query: QueryProgress, width: int) -> Text:
+    line = Text(no_wrap=True, overflow="ellipsis").append_text(status_mark(query.status))
+    return line.append(f" {query.name:{width}}  ").append(_outcome(query), style="dim")
+
+
+def _outcome(query: QueryProgress) -> str:
+    if query.status == "failed" and query.error is not None:
+        return f"{query.error.name}: {query.error.message}"
+    if query.status == "interrupted":
+        return f"interrupted after {duration_text(query.seconds)}"
+    rows = "done" if query.rows is None else plural(query.rows, "row")
+    return f"{rows} in {duration_text(query.seconds)}"

@@ -1,0 +1,121 @@
+"""The options that commands share, and the settings that come of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headway.base.config import Settings, load_settings, parse_assignments
+
+_PANEL = "Settings"
+
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="Where runs are kept: a folder or an address such as s3://bucket/folder.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="MASTER",
+        help="Spark's master, such as local[4].",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="A TOML file with settings, instead of headway.toml.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="AREA.NAME=VALUE",
+        help="One setting; may be repeated. `headway config` lists them.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object, on the last line of stdout.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="FILE.sql...",
+        help="Files with Spark SQL, statements separated by `;`. A `-` reads standard input.",
+        show_default=False,
+    ),
+]
+Texts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sql",
+        metavar="TEXT",
+        help="A query given on the command line; may be repeated.",
+        show_default=False,
+    ),
+]
+Tables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tables",
+        metavar="DIR|CATALOG",
+        help="A folder with a sub-folder or a file per table, or the name of a catalog or database "
+        "that Spark knows; may be repeated.",
+        show_default=False,
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="The name of the query, instead of its file's; further ones get _2, _3.",
+        show_default=False,
+    ),
+]
+
+
+def settings_from(
+    config: Path | None = None,
+    assignments: list[str] | None = None,
+    *,
+    store: str | None = None,
+    master: str | None = None,
+) -> Settings:
+    """Spark's defaults, the environment, the TOML file and the command line, merged."""
+    from headway.spark.defaults import spark_defaults
+
+    given = parse_assignments(assignments or ())
+    if store is not None:
+        given["store.url"] = store
+    if master is not None:
+        given["spark.master"] = master
+    return load_settings(
+        spark_conf=spark_defaults(os.environ), toml_file=config, command_line=given
+    )
+
+
+def cache_folder() -> Path:
+    """Where generated tables are kept from one time to the next, as XDG wants it."""
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    root = named if named.is_absolute() else Path("~/.cache").expanduser()
+    return root / "headway" / "data"

@@ -1,0 +1,180 @@
+"""The session: queries run, are kept, and tell how they stand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headway.base.errors import QueryFailed, StoreCorrupt, TableNotFound, WrongSql, WrongUsage
+from headway.session import QueryStatus, Session, session
+from headway.storage import Run, list_runs
+
+SLOW = "SELECT count(*) FROM range(0, 2000000000) a WHERE sqrt(a.id) > 0 AND md5(CAST(a.id AS STRING)) <> ''"
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def test_a_text_gives_its_rows_in_order(headway: Session) -> None:
+    run = headway.run("SELECT id, CAST(id AS DECIMAL(9,2)) AS n FROM range(5) ORDER BY id DESC")
+    assert [tuple(map(int, row)) for row in run.result().collect()] == [
+        (i, i) for i in range(4, -1, -1)
+    ]
+    assert run.result().schema.simpleString() == "struct<id:bigint,n:decimal(9,2)>"
+    assert run.wait()
+    (summary,) = list_runs(headway.store)
+    assert (summary.run_id, summary.status, summary.queries_done) == (run.id, "done", 1)
+
+
+def test_a_dataframe_runs_like_a_text(headway: Session, spark: SparkSession) -> None:
+    frame = spark.range(100).groupBy("id").count()
+    assert headway.run(frame).result().count() == 100
+
+
+def test_a_large_result_is_written_by_the_executors(spark: SparkSession, tmp_path: Path) -> None:
+    with session(spark, store_url=str(tmp_path), results_collect_limit="1KiB") as headway:
+        frame = spark.range(0, 50_000, 1, 4).selectExpr("id", "id % 7 AS kind")
+        run = headway.run(frame)
+        assert run.result().collect() == frame.collect()
+        assert len(Run.open(headway.store, run.id).pieces("results")) == 4
+
+
+def test_a_result_can_be_opened_by_another_session(headway: Session, spark: SparkSession) -> None:
+    """What a run kept is there for whoever opens the store."""
+    from headway.spark.results import KeptResult, open_result
+
+    run = headway.run(headway.sql("SELECT id FROM range(9) ORDER BY id", name="nine"))
+    run.wait()
+    kept = Run.open(headway.store, run.id)
+    (done,) = [event for event in kept.events() if event.kind == "query_done"]
+    data = done.data
+    result = KeptResult(data["rows"], data["bytes"], tuple(data["pieces"]), data["schema"])
+    assert [row.id for row in open_result(spark.newSession(), kept, result).collect()] == list(
+        range(9)
+    )
+
+
+def test_a_damaged_result_is_named_and_never_read(headway: Session) -> None:
+    run = headway.run("SELECT id FROM range(9)")
+    run.wait()
+    (piece,) = Path(run.url.removeprefix("file://")).glob("pieces/results/*/*")
+    data = bytearray(piece.read_bytes())
+    data[len(data) // 2] ^= 1
+    piece.write_bytes(data)
+    with pytest.raises(StoreCorrupt, match="results"):
+        run.result()
+
+
+def test_a_query_fails_alone(headway: Session) -> None:
+    run = headway.run(
+        [
+            headway.sql("SELECT 1 AS one", name="good"),
+            headway.sql("SELECT 1 / (id - id) FROM range(3)", name="division"),
+            headway.sql("SELEC 1", name="wrong"),
+            headway.sql("SELECT * FROM no_such_table", name="missing"),
+            headway.sql("SELECT 2 AS two", name="also good"),
+        ]
+    )
+    run.wait()
+    by_name = {progress.name: progress for progress in run.progress()}
+    assert [p.status for p in by_name.values()] == [
+        QueryStatus.DONE,
+        QueryStatus.FAILED,
+        QueryStatus.FAILED,
+        QueryStatus.FAILED,
+        QueryStatus.DONE,
+    ]
+    for name, error in {
+        "division": QueryFailed,
+        "wrong": WrongSql,
+        "missing": TableNotFound,
+    }.items():
+        found = by_name[name].error
+        assert isinstance(found, error) and "\n" not in found.message and found.hint
+        with pytest.raises(error):
+            run.result(name)
+    assert run.result("also_good").collect()[0].two == 2
+    assert list_runs(headway.store)[0].status == "failed"
+
+
+def test_progress_counts_pipelines(headway: Session) -> None:
+    run = headway.run("SELECT id % 10 AS k, count(*) FROM range(3000000) GROUP BY 1 ORDER BY 1")
+    seen = [run.progress()[0]]
+    while not run.wait(0.02):
+        seen.append(run.progress()[0])
+    seen.append(run.progress()[0])
+    assert all(0 <= p.pipelines_done <= max(p.pipelines_total, 0) for p in seen)
+    assert all(a.pipelines_done <= b.pipelines_done for a, b in zip(seen, seen[1:], strict=False))
+    assert seen[-1].pipelines_done == seen[-1].pipelines_total >= 2
+    assert seen[-1].rows == 10
+
+
+def test_cancel_leaves_a_run_that_says_so(headway: Session, spark: SparkSession) -> None:
+    run = headway.run([headway.sql(SLOW, name="slow"), headway.sql("SELECT 1", name="next")])
+    wait_until(lambda: bool(spark.sparkContext.statusTracker().getActiveJobsIds()))
+    run.cancel()
+    assert run.wait(20)
+    assert [p.status for p in run.progress()] == [QueryStatus.INTERRUPTED] * 2
+    assert list_runs(headway.store)[0].status == "interrupted"
+    wait_until(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds())
+    # The session is fit for the next run.
+    assert headway.run("SELECT 1 AS one").result().collect()[0].one == 1
+
+
+def test_several_queries_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    with session(spark, store_url=str(tmp_path), run_parallel_queries=3) as headway:
+        run = headway.run([f"SELECT sum(id * {n}) AS s FROM range(1000)" for n in range(6)])
+        run.wait()
+        names = [progress.name for progress in run.progress()]
+        assert [run.result(n).collect()[0].s for n in names] == [499500 * n for n in range(6)]
+
+
+def test_explain_tells_engine_plan_and_pipelines(headway: Session) -> None:
+    text = headway.explain(
+        "SELECT id % 3 AS k, count(*) AS c FROM range(100) GROUP BY 1 ORDER BY 1"
+    )
+    for part in ("Engine: spark", "Aggregate", "~100 rows", "Pipelines, in order of execution"):
+        assert part in text
+
+
+def test_what_was_observed_replaces_estimates(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(1000).selectExpr("id", "CAST(id % 10 AS STRING) AS kind").write.parquet(
+        str(tmp_path / "data" / "numbers")
+    )
+    query = "SELECT kind, count(*) AS c FROM numbers WHERE id % 2 = 0 AND kind <> '4' GROUP BY kind"
+    with session(spark, store_url=str(tmp_path / "store")) as headway:
+        headway.tables(tmp_path / "data")
+        assert "[~1,000 rows]" in headway.explain(query)
+        headway.run(query).wait()
+    with session(spark, store_url=str(tmp_path / "store")) as headway:
+        text = headway.explain(query)
+    # 400 rows pass the filter and make 4 groups: seen, not guessed.
+    assert "[400 rows]" in text and "[4 rows]" in text
+
+
+def test_settings_come_from_spark_too(spark: SparkSession, tmp_path: Path) -> None:
+    other = spark.newSession()
+    other.conf.set("spark.headway.store.url", str(tmp_path / "from-spark"))
+    with session(other) as headway:
+        assert headway.store.url.endswith("from-spark")
+
+
+def test_misuse_is_named(headway: Session) -> None:
+    with pytest.raises(WrongUsage, match="empty"):
+        headway.sql("  ")
+    with pytest.raises(WrongUsage, match="no query"):
+        headway.run([])
+    run = headway.run(["SELECT 1", "SELECT 2"])
+    with pytest.raises(WrongUsage, match="several queries"):
+        run.result()
+    with pytest.raises(WrongUsage, match="no query 'x'"):
+        run.result("x")
+    run.wait()
