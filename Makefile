@@ -31,8 +31,9 @@ format: install ## rewrite the code in the one format, with imports in order
 	@$(BIN)/ruff check --quiet --fix --select I .
 	@$(BIN)/ruff format .
 
-docs: install ## rewrite docs/configuration.md from the declared settings
+docs: install ## rewrite the pages that are made: docs/configuration.md, docs/journey-of-a-query.md
 	@$(BIN)/python -m headway.base.config > docs/configuration.md
+	@$(WITH_JAVA) $(BIN)/python scripts/journey.py
 
 bench: install ## run one benchmark: make bench NAME=plan
 	@$(WITH_JAVA) $(BIN)/python -m headway.bench $(NAME)
