@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -57,7 +58,7 @@ PIECES = st.one_of(
 
 
 def written(pieces: list[tuple[str, str]]) -> str:
-    texts = {
+    texts: dict[str, Callable[[str], str]] = {
         "column": quote,
         "string": string_literal,
         "double quoted": lambda text: f'"{text}"',

@@ -123,7 +123,7 @@ def test_help_names_every_command_and_how_to_use_it(call: Call) -> None:
         code, out, _ = call(command, "--help")
         assert code == 0
         assert f"headway {command}" in out and "Examples:" in out
-        assert "<list" not in out and "<bool" not in out
+        assert "<bool" not in out
 
 
 def test_version(call: Call) -> None:
@@ -139,7 +139,7 @@ def test_version(call: Call) -> None:
         (["show"], "missing argument"),
         (["data", "oracle", "--out", "x"], "oracle"),
         (["data", "tpch", "--out", "x", "--scale", "-1"], "not a scale"),
-        (["data", "tpch", "--out", "x", "--scale", "many"], "many"),
+        (["data", "tpch", "--out", "x", "--scale", "many"], "valid number"),
         (["run"], "no query to run"),
         (["run", "missing.sql"], "no file missing.sql"),
         (["run", "--sql", "SELECT 1", "--tables", "./nowhere"], "does not exist"),
@@ -352,11 +352,6 @@ def test_nothing_of_ours_counts_as_a_bug(call: Call, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("headway.cli.commands.runs.open_existing_store", refuse)
     assert call("runs") == (2, "", "WRONG_USAGE: not [so]\nHint: [like] this\n")
-
-
-def headway(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    program = Path(sys.executable).parent / "headway"
-    return subprocess.run([program, *arguments], text=True, timeout=60, **options)
 
 
 def test_pipes_and_spark(tmp_path: Path) -> None:

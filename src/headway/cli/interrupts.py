@@ -55,6 +55,14 @@ class Interrupts:
         finally:
             self._deferring = False
 
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        """Inside, nothing is interrupted; KeyboardInterrupt comes at the end instead."""
+        with self.deferred():
+            yield
+        if self.requested:
+            raise KeyboardInterrupt
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.requested:

@@ -59,7 +59,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Files = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="FILE.sql...",
+        metavar="FILE.sql",
         help="Files with Spark SQL, statements separated by `;`. A `-` reads standard input.",
         show_default=False,
     ),

@@ -29,6 +29,13 @@ _MARKS = {"done": "✓", "failed": "✗", "interrupted": "■"}
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process here; how it ends is for `main` to say."""
+        self.quiet = True
+        raise BrokenPipeError
+
+
 def stdout() -> Console:
     return _console(sys.stdout)
 
@@ -38,7 +45,7 @@ def stderr() -> Console:
 
 
 def _console(file: Any) -> Console:
-    console = Console(file=file, highlight=False, markup=False, emoji=False)
+    console = _Console(file=file, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = PIPED_WIDTH
     return console
@@ -68,7 +75,7 @@ def print_error(error: HeadwayError, *, of: str | None = None) -> None:
 def table(*columns: str, numbers: Iterable[str] = ()) -> Table:
     """A table with those columns; `numbers` are the ones aligned to the right."""
     right = set(numbers)
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for column in columns:
         made.add_column(
             column,

@@ -28,7 +28,7 @@ def open_spark(settings: Settings, *, quiet: bool = False) -> Iterator[SparkSess
         with spinner("starting Spark", quiet=quiet):
             from headway.spark.start import running_spark
 
-            spark = stack.enter_context(running_spark(settings))
+            spark = stack.enter_context(running_spark(settings, interrupts.held_back()))
         interrupts.install()
         yield spark
 

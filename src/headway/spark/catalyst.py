@@ -35,7 +35,7 @@ MEANING = (
 )
 
 _EXCLUDED_RULES = (
-    "org.apache.spark.sql.catalyst.optimizer.DecimalAggregates",  # unscaled arithmetic that has no SQL form
+    "org.apache.spark.sql.catalyst.optimizer.DecimalAggregates",  # unscaled, without SQL form
     "org.apache.spark.sql.execution.planmerging.MergeSubplans",  # subqueries as one struct
 )
 _IMPORT_SETTINGS = {

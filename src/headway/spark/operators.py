@@ -34,7 +34,7 @@ from headway.plan.nodes import (
     Window,
     WindowCall,
 )
-from headway.plan.sources import Source
+from headway.plan.sources import FileSource, Source
 from headway.plan.statistics import TableStatistics
 from headway.spark.aggregates import read_aggregate, read_call, select
 from headway.spark.expressions import ExpressionReader
@@ -60,6 +60,8 @@ class OperatorReader:
 
     def __init__(self, spark: SparkSession, settings: dict[str, str]) -> None:
         self.spark = spark
+        self.jvm: Any = spark._jvm
+        self.file_sources: dict[int, tuple[Handle, FileSource | None]] = {}
         self.frames: dict[str, DataFrame] = {}
         self.statistics: dict[Source, TableStatistics] = {}
         self.expressions = ExpressionReader(
@@ -297,8 +299,11 @@ class OperatorReader:
         columns = tuple(self.column_of(attribute) for attribute in outputs)
         rows = []
         for projection in sequence(tree.handle.projections()):
-            items = [tree_of(expression) for expression in sequence(projection)]
-            rows.append(tuple(self.expressions.read(item) for item in items))
+            # The JSON of a plan leaves nested sequences out; as one array they come in one call.
+            array = self.jvm.org.apache.spark.sql.catalyst.expressions.CreateArray(
+                projection, False
+            )
+            rows.append(tuple(self.expressions.read(item) for item in tree_of(array).children))
         return Expand(source, tuple(rows), columns)
 
     def _finished_stage(self, tree: Tree) -> Node:

@@ -15,7 +15,7 @@ from headway.plan.expressions import Column
 from headway.plan.nodes import Node, Scan, ScanColumn, Values
 from headway.plan.sources import FileSource, RangeSource, SessionSource, Source
 from headway.plan.statistics import TableStatistics
-from headway.spark.tree import Tree, sequence
+from headway.spark.tree import Handle, Tree, sequence
 from headway.spark.types import constant_text, ddl_of, timestamp_text
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def read_relation(reader: OperatorReader, tree: Tree) -> Node:
     if tree.name == "LocalRelation":
         return _constants(reader, tree)
     if tree.name == "LogicalRelation":
-        source = _file_source(tree)
+        source = _known_file_source(reader, tree)
         if source is not None:
             return _scan(reader, tree, source)
     return _scan(reader, tree, _session_source(reader, tree))
@@ -73,9 +73,19 @@ def _spark_statistics(tree: Tree) -> TableStatistics:
     return TableStatistics(rows, size)
 
 
-def _file_source(tree: Tree) -> FileSource | None:
-    """The files behind a table, when any session that sees them can read them the same way."""
+def _known_file_source(reader: OperatorReader, tree: Tree) -> FileSource | None:
+    """A table that occurs again is the same object in the JVM: it is asked once."""
     relation = tree.handle.relation()
+    identity = int(reader.jvm.java.lang.System.identityHashCode(relation))
+    known = reader.file_sources.get(identity)
+    if known is None or not known[0].equals(relation):
+        known = (relation, _file_source(tree, relation))
+        reader.file_sources[identity] = known
+    return known[1]
+
+
+def _file_source(tree: Tree, relation: Handle) -> FileSource | None:
+    """The files behind a table, when any session that sees them can read them the same way."""
     if not relation.getClass().getName().endswith(".HadoopFsRelation"):
         return None
     kind = str(relation.fileFormat().toString()).lower()
@@ -119,8 +129,7 @@ def _session_source(reader: OperatorReader, tree: Tree) -> SessionSource:
 
 
 def _frame_of(reader: OperatorReader, tree: Tree) -> DataFrame:
-    jvm: Any = reader.spark._jvm
-    dataset = jvm.org.apache.spark.sql.classic.Dataset.ofRows(
+    dataset = reader.jvm.org.apache.spark.sql.classic.Dataset.ofRows(
         reader.spark._jsparkSession, tree.handle
     )
     return DataFrame(dataset, reader.spark)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -36,7 +36,9 @@ _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @contextmanager
-def running_spark(settings: Settings) -> Iterator[SparkSession]:
+def running_spark(
+    settings: Settings, launching: AbstractContextManager[object] | None = None
+) -> Iterator[SparkSession]:
     """A session to work with. Only what was started here is stopped: a Spark that already runs in
     this process serves with a session of its own, and goes on after it."""
     with _quiet_loggers():
@@ -44,7 +46,7 @@ def running_spark(settings: Settings) -> Iterator[SparkSession]:
         if running is not None:
             yield running.newSession()
             return
-        started = start_spark(settings)
+        started = start_spark(settings, launching)
         try:
             yield started.session
         except KeyboardInterrupt:
@@ -78,11 +80,14 @@ class StartedSpark:
         _see_off(self.process, self.folder)
 
 
-def start_spark(settings: Settings) -> StartedSpark:
+def start_spark(
+    settings: Settings, launching: AbstractContextManager[object] | None = None
+) -> StartedSpark:
     """Starts Spark with the master and memory of the settings; JavaNotFound or SparkNotStarted.
 
-    All that it logs goes to a file in its folder. A process starts it once: PySpark has no way to
-    start a second JVM after the first.
+    `launching` is entered while the JVM comes up and should hold signals back: PySpark, interrupted
+    there, leaves behind a JVM that nobody knows and that never ends. All that Spark logs goes to a
+    file in its folder. A process starts it once.
     """
     os.environ["JAVA_HOME"] = str(find_java(os.environ))
     if _LOCAL.fullmatch(settings.spark.master):
@@ -94,11 +99,11 @@ def start_spark(settings: Settings) -> StartedSpark:
     conf.setAll(list(_configuration(settings, folder, spark_defaults(os.environ)).items()))
     process = None
     try:
-        with log.open("wb") as sink:
+        with log.open("wb") as sink, launching or nullcontext():
             # A session of its own: a signal to our group is ours to answer, not the JVM's.
             options = {"stdout": sink, "stderr": sink, "start_new_session": True}
             gateway = launch_gateway(conf=conf, popen_kwargs=options)
-        process = cast("subprocess.Popen[bytes]", gateway.proc)
+            process = cast("subprocess.Popen[bytes]", gateway.proc)
         SparkContext(conf=conf, gateway=gateway)
         return StartedSpark(SparkSession.builder.getOrCreate(), process, folder)
     except BaseException as error:
@@ -121,6 +126,7 @@ def _see_off(process: subprocess.Popen[bytes] | None, folder: Path) -> None:
             process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
+            process.wait()
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -292,6 +292,16 @@ class _PlanMaker:
         node = self._input()
         return Filter(node, self.condition(node.schema))
 
+    def _filter_by_value(self) -> Node:
+        """A filter with a scalar subquery, whose rows others may read too."""
+        node = self._narrow(self._input())
+        test = self._compared_with_subquery(node.schema)
+        value = test.subqueries[0].plan
+        filtered = Filter(node, test)
+        if self._flag() or set(value.column_names) & set(node.column_names):
+            return filtered
+        return Join(filtered, value, JoinKind.CROSS)
+
     def _project(self) -> Node:
         node = self._input()
         kept = [Named(c.name, column_reference(c)) for c in node.schema if self._flag()]
@@ -438,6 +448,7 @@ _TESTS = (
 )  # fmt: skip
 _OPERATORS = (
     _PlanMaker._filter,
+    _PlanMaker._filter_by_value,
     _PlanMaker._project,
     _PlanMaker._join,
     _PlanMaker._join,

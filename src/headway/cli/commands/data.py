@@ -16,7 +16,7 @@ from headway.workloads import WORKLOADS
 def data(
     workload: Annotated[
         Literal["tpch", "tpcds"],
-        typer.Argument(metavar="tpch|tpcds", help="Which tables.", show_default=False),
+        typer.Argument(metavar="WORKLOAD", help="Which tables.", show_default=False),
     ],
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="A new or empty folder.", show_default=False)

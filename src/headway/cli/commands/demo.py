@@ -9,7 +9,8 @@ import typer
 from rich.text import Text
 
 from headway.cli import options
-from headway.cli.batch import print_outcome, run_batch
+from headway.cli.batch import print_interrupted, print_outcome, run_batch
+from headway.cli.interrupts import INTERRUPTED
 from headway.cli.output import bytes_text, duration_text, print_json, stdout
 from headway.cli.sessions import open_session
 from headway.cli.statements import Statement
@@ -49,6 +50,8 @@ def demo(
         statements = [Statement(name, sql) for name, sql in TPCH.queries().items()]
         outcome = run_batch(session, statements, quiet=quiet, json=json)
     if json:
+        if outcome.exit_code == INTERRUPTED:
+            print_interrupted(outcome)
         print_json({"scale": made.scale, "data": str(made.directory), **outcome.to_builtins()})
     else:
         console = stdout()

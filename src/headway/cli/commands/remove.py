@@ -16,7 +16,7 @@ from headway.storage import remove_run
 
 def remove(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Ids, their beginnings, or `last`.")
+        list[str], typer.Argument(metavar="RUN", help="Ids, their beginnings, or `last`.")
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also one that still runs.")] = False,

@@ -9,7 +9,8 @@ import typer
 
 from headway.base.errors import HeadwayError, WrongUsage
 from headway.cli import options
-from headway.cli.batch import Outcome, print_outcome, run_batch
+from headway.cli.batch import Outcome, print_interrupted, print_outcome, run_batch
+from headway.cli.interrupts import INTERRUPTED
 from headway.cli.output import error_object, print_error, print_json, stdout
 from headway.cli.rows import kept_rows, prepare_folder, print_rows, write_parquet
 from headway.cli.sessions import open_session
@@ -68,6 +69,8 @@ def run(
         results = _Results(session, outcome, show)
         problems = results.write(folder) if folder is not None else {}
         if json:
+            if outcome.exit_code == INTERRUPTED:
+                print_interrupted(outcome)
             print_json(results.to_builtins(problems))
         else:
             results.print(problems)
