@@ -36,7 +36,7 @@ docs: install ## rewrite the pages that are made: docs/configuration.md, docs/jo
 	@$(WITH_JAVA) $(BIN)/python scripts/journey.py
 
 bench: install ## run one benchmark: make bench NAME=plan
-	@$(WITH_JAVA) $(BIN)/python -m headway.bench $(NAME)
+	@$(WITH_JAVA) $(BIN)/headway bench $(NAME) --json
 
 install: $(INSTALLED) ## make .venv with the pinned dependencies
 

@@ -97,7 +97,8 @@ def test_a_changed_leaf_changes_the_keys_above_it(plan: QueryPlan, data: st.Data
     leaf = data.draw(st.sampled_from(leaves))
     other = replace_nodes(plan.root, {leaf: StateScan("other", "state", leaf.schema)})
     assert canonical_forms(plan.root)[plan.root].key != canonical_forms(other)[other].key
-    assert row_keys(plan.root)[plan.root] != row_keys(other)[other]
+    if leaf in set(walk(plan.root, subqueries=False)):  # a projected value changes no row count
+        assert row_keys(plan.root)[plan.root] != row_keys(other)[other]
 
 
 @settings(max_examples=60)

@@ -213,6 +213,14 @@ def children_of(pid: int) -> list[int]:
     return direct + [below for child in direct for below in children_of(child)]
 
 
+def is_alive(pid: int) -> bool:
+    """A zombie that nobody has waited for yet is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def wait_until(condition: Callable[[], bool], seconds: float = 90.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
@@ -248,7 +256,7 @@ def test_an_interrupt_leaves_a_run_that_says_so(
     assert f"interrupted; run {told['run']} is kept" in err
     (run,) = runs_in(environment)
     assert run["run_id"] == told["run"] and run["status"] == "interrupted"
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), 10)
+    wait_until(lambda: not any(map(is_alive, below)), 10)
     assert list((tmp_path / "tmp").iterdir()) == []
     assert list(Path.cwd().iterdir()) == []
 
@@ -263,7 +271,7 @@ def test_an_interrupt_while_spark_starts(
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, "interrupted\n")
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), 10)
+    wait_until(lambda: not any(map(is_alive, below)), 10)
     assert runs_in(environment) == []
 
 

@@ -40,7 +40,7 @@ def test_a_sort_within_partitions_is_refused(spark: SparkSession) -> None:
 
 
 def test_a_mixed_evaluation_mode_is_refused(spark: SparkSession) -> None:
-    """A frame made in ANSI mode, imported after the session left it, must not change its meaning."""
+    """A frame made in one mode and imported in the other must not change its meaning."""
     session = spark.newSession()
     session.conf.set("spark.sql.ansi.enabled", "false")
     frame = session.range(3).selectExpr("CAST(id AS STRING) AS s").selectExpr("CAST(s AS INT) + 1")

@@ -174,6 +174,7 @@ QUERIES = {
     "values": "SELECT * FROM VALUES (1, 'a', 1.5, DATE '2020-01-01'), (2, NULL, 2.50, NULL) v(a, b, c, d)",
     "range": "SELECT id, id % 3 FROM range(5, 50, 7)",
     "one row": "SELECT 1 AS one",
+    "what looks like a variable": r"SELECT '\u0024{spark.app.name}' AS v, s FROM t WHERE s <> '\u0024{x}'",
     "nothing": "SELECT * FROM t WHERE 1 = 0",
     "columns of one name": "SELECT i, i, s AS i FROM t",
     "no columns": "SELECT count(*) FROM t CROSS JOIN u",

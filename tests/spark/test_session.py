@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from headway.base.errors import QueryFailed, StoreCorrupt, TableNotFound, WrongS
 from headway.session import QueryStatus, Session, session
 from headway.storage import Run, list_runs
 
-SLOW = "SELECT count(*) FROM range(0, 2000000000) a WHERE sqrt(a.id) > 0 AND md5(CAST(a.id AS STRING)) <> ''"
+SLOW = "SELECT count(*) FROM range(0, 2000000000) WHERE md5(CAST(id AS STRING)) <> ''"
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
@@ -112,7 +113,7 @@ def test_progress_counts_pipelines(headway: Session) -> None:
         seen.append(run.progress()[0])
     seen.append(run.progress()[0])
     assert all(0 <= p.pipelines_done <= max(p.pipelines_total, 0) for p in seen)
-    assert all(a.pipelines_done <= b.pipelines_done for a, b in zip(seen, seen[1:], strict=False))
+    assert all(a.pipelines_done <= b.pipelines_done for a, b in pairwise(seen))
     assert seen[-1].pipelines_done == seen[-1].pipelines_total >= 2
     assert seen[-1].rows == 10
 

@@ -345,6 +345,7 @@ def test_equal_nodes_are_one_node() -> None:
     assert first == second
     assert hash(first) == hash(second)
     assert len({first, second}) == 1
+    assert isinstance(first, Join)
     assert first != replace(first, build=Side.RIGHT)
     assert first != "a plan"
     assert Limit(LEFT, 1) != Limit(LEFT, 2)
@@ -440,6 +441,7 @@ def test_replaced_nodes_are_replaced_at_every_use_and_the_topmost_wins() -> None
     root = running_example().root
     revenue = next(n for n in walk(root) if isinstance(n, Aggregate) and n.keys)
     highest = next(n for n in walk(root) if isinstance(n, Aggregate) and not n.keys)
+    saved: dict[Node, Node]
     saved = {node: StateScan("run", node.kind, node.schema) for node in (revenue, highest)}
     kept = [node for node in walk(replace_nodes(root, saved)) if isinstance(node, StateScan)]
     assert set(kept) == set(saved.values())

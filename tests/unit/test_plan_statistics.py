@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from headway.plan import statistics
 from headway.plan.sources import FileSource, RangeSource, SessionSource
 from headway.plan.statistics import (
     ColumnStatistics,
@@ -107,13 +106,13 @@ def test_a_footer_is_read_once_until_the_file_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    original = statistics.parquet.read_metadata
+    original = parquet.read_metadata
 
     def counted(file: Any) -> Any:
         read.append(file.path)
         return original(file)
 
-    monkeypatch.setattr(statistics.parquet, "read_metadata", counted)
+    monkeypatch.setattr(parquet, "read_metadata", counted)
     path = tmp_path / "t.parquet"
     assert known([write(path, a=[1])]).rows == known([str(path)]).rows == 1
     assert len(read) == 1

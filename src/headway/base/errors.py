@@ -77,6 +77,17 @@ class PlanNotRunnable(HeadwayError):
     name = "PLAN_NOT_RUNNABLE"
 
 
+class NotSupported(HeadwayError):
+    """Something that the pipelined engine's kernels cannot do exactly as Spark does it."""
+
+    name = "KERNEL_NOT_SUPPORTED"
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(f"{what}: {reason}", hint="the spark engine runs the query")
+        self.what = what
+        self.reason = reason
+
+
 class WrongSql(HeadwayError):
     name = "WRONG_SQL"
 

@@ -90,7 +90,7 @@ def print_outcome(outcome: Outcome, console: Console, *, bars: bool) -> None:
     if len(outcome.queries) > 1:
         shown.add_section()
         shown.add_row(*_totals(outcome, bars=bars), style="bold")
-    console.print(shown)
+    console.print("", shown, "")
     for query in outcome.queries:
         if query.error is not None and query.status == "failed":
             print_error(query.error, of=query.name)

@@ -18,7 +18,7 @@ from headway.cli.output import plural, table
 from headway.storage import QUERY_DONE, Run
 from headway.storage.failures import translated
 
-_NARROWEST = 8
+_NARROWEST = 12
 _LONGEST_CELL = 60
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double", "decimal")
 

@@ -137,13 +137,13 @@ def _print_run(run: Run, console: Console) -> None:
             shown.add_row(
                 each["name"], each["format"], f"{each['files']:,}", bytes_text(each["bytes"])
             )
-        console.print(shown)
+        console.print("", shown)
     shown = table("time", "event", "query", "")
     for event in told["events"]:
         shown.add_row(
             local_time(event["at"])[11:], event["kind"], event["query"] or "", _details(event)
         )
-    console.print(shown)
+    console.print("", shown)
 
 
 def _print_queries(queries: list[dict[str, Any]], console: Console) -> None:
@@ -156,7 +156,7 @@ def _print_queries(queries: list[dict[str, Any]], console: Console) -> None:
             seconds_text(query["seconds"]),
             query["engine"] or "",
         )
-    console.print(shown)
+    console.print("", shown)
     for query in queries:
         error = query["error"]
         if error and query["status"] == "failed":
@@ -169,6 +169,8 @@ def _print_queries(queries: list[dict[str, Any]], console: Console) -> None:
 
 def _details(event: dict[str, Any]) -> str:
     data = event["data"]
+    if "seconds" in data:
+        data = {**data, "seconds": seconds_text(data["seconds"])}
     return ", ".join(f"{key} {data[key]}" for key in _TOLD if data.get(key) not in (None, ""))
 
 

@@ -1,0 +1,1 @@
+"""The pipelined engine: channels of DuckDB kernels over Arrow batches."""

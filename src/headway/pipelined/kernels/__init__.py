@@ -1,0 +1,1 @@
+"""DuckDB SQL with Spark's meaning: expressions, aggregates, windows, and what has none."""

@@ -1,0 +1,152 @@
+"""Arithmetic on decimals: Spark's types, Spark's rounding, and an error where 38 digits overflow.
+
+DuckDB adds and multiplies exactly as long as 38 digits hold the exact result, and rounds half up
+when a cast drops digits, as Spark does. Where the exact result may need more, the slow functions
+of `connection` compute it with Python's decimals, only for the rows that need it. DuckDB divides
+decimals as doubles, so division is written out in integers.
+"""
+
+from __future__ import annotations
+
+from headway.pipelined.kernels.typed import Translated, cast_text
+from headway.pipelined.kernels.types import (
+    MAX_PRECISION,
+    DecimalType,
+    adjusted,
+    duckdb_type,
+)
+
+_LONG_DIGITS = 18
+_LONGEST_COPIED = 2_000  # characters; the text of a longer operand is written once
+
+
+def add(left: Translated, right: Translated, sign: str) -> Translated:
+    """left + right, or left - right."""
+    a, b = left.decimal, right.decimal
+    scale = max(a.scale, b.scale)
+    precision = max(a.integral_digits, b.integral_digits) + scale + 1
+    result = adjusted(precision, scale)
+    exact = result if precision <= MAX_PRECISION else DecimalType(MAX_PRECISION, scale)
+    text = (
+        f"CAST({cast_text(left, exact.ddl)} {sign} {cast_text(right, exact.ddl)} "
+        f"AS {duckdb_type(result.ddl)})"
+    )
+    if precision > MAX_PRECISION:
+        text = _or_slowly(text, "add" if sign == "+" else "subtract", left, right, result)
+    return Translated(text, result.ddl)
+
+
+def multiply(left: Translated, right: Translated) -> Translated:
+    a, b = left.decimal, right.decimal
+    scale = a.scale + b.scale
+    result = adjusted(a.precision + b.precision + 1, scale)
+    if scale > MAX_PRECISION:
+        return Translated(_slowly("multiply", left, right, result), result.ddl)
+    # Two factors of up to 18 digits would be multiplied as 64-bit integers, and overflow.
+    wide = max(a.precision, _LONG_DIGITS + 1)
+    factor = left.text
+    if a.precision + b.precision > _LONG_DIGITS and max(a.precision, b.precision) <= _LONG_DIGITS:
+        factor = cast_text(left, DecimalType(wide, a.scale).ddl)
+    text = f"CAST({factor} * {right.text} AS {duckdb_type(result.ddl)})"
+    if result.scale < scale and a.precision + b.precision > MAX_PRECISION:
+        text = _or_slowly(text, "multiply", left, right, result)
+    return Translated(text, result.ddl)
+
+
+def divide(left: Translated, right: Translated) -> Translated:
+    a, b = left.decimal, right.decimal
+    scale = max(6, a.scale + b.precision + 1)
+    result = adjusted(a.integral_digits + b.scale + scale, scale)
+    return Translated(divide_to(left, right, result), result.ddl)
+
+
+def divide_to(left: Translated, right: Translated, result: DecimalType) -> str:
+    """The quotient, rounded half up to `result`. In 64-bit integers where they suffice."""
+    a, b = left.decimal, right.decimal
+    slow = _slowly("divide", left, right, result)
+    shift = result.scale + b.scale - a.scale
+    left_digits = min(a.precision, _LONG_DIGITS - shift)
+    # Spark rounds to 39 digits after the point first: that shows only for very long divisors.
+    right_digits = min(b.precision, _LONG_DIGITS, 39 - result.scale)
+    too_long = max(len(left.text), len(right.text)) > _LONGEST_COPIED
+    if shift < 0 or left_digits < 1 or right_digits < 1 or too_long:
+        return slow
+    conditions = [f"{right.text} <> 0"]
+    if left_digits < a.precision:
+        conditions.append(f"abs({left.text}) < {_power(left_digits - a.scale)}")
+    if right_digits < b.precision:
+        conditions.append(f"abs({right.text}) < {_power(right_digits - b.scale)}")
+    numerator = f"({_unscaled(left)} * {10**shift})" if shift else _unscaled(left)
+    divisor = _unscaled(right)
+    quotient = (
+        f"({numerator} // {divisor} + CASE WHEN 2 * abs({numerator} % {divisor}) >= abs({divisor}) "
+        f"THEN sign({numerator}) * sign({divisor}) ELSE 0 END)"
+    )
+    return f"CASE WHEN {' AND '.join(conditions)} THEN {_scaled(quotient, result)} ELSE {slow} END"
+
+
+def remainder(left: Translated, right: Translated) -> Translated:
+    """left % right, with the sign of left."""
+    a, b = left.decimal, right.decimal
+    scale = max(a.scale, b.scale)
+    result = adjusted(min(a.integral_digits, b.integral_digits) + scale, scale)
+    common = max(a.integral_digits, b.integral_digits) + scale
+    slow = _slowly("remainder", left, right, result)
+    if common > MAX_PRECISION:
+        return Translated(slow, result.ddl)
+    ddl = DecimalType(common, scale).ddl
+    fast = f"CAST({cast_text(left, ddl)} % {cast_text(right, ddl)} AS {duckdb_type(result.ddl)})"
+    return Translated(f"CASE WHEN {right.text} <> 0 THEN {fast} ELSE {slow} END", result.ddl)
+
+
+def checked(text: str, type_: DecimalType) -> str:
+    """A sum that DuckDB made, which knows no limit at 38 nines, brought to its type."""
+    if type_.precision < MAX_PRECISION:
+        return f"CAST({text} AS {duckdb_type(type_.ddl)})"
+    limit = "9" * (MAX_PRECISION - type_.scale) + "." + "9" * type_.scale
+    most = f"CAST('{limit.rstrip('.')}' AS {duckdb_type(type_.ddl)})"
+    error = "error('[ARITHMETIC_OVERFLOW] a sum of decimals overflows')"
+    return (
+        f"CASE WHEN abs({text}) > {most} THEN CAST({error} AS {duckdb_type(type_.ddl)}) "
+        f"ELSE {text} END"
+    )
+
+
+def _slowly(operation: str, left: Translated, right: Translated, result: DecimalType) -> str:
+    call = (
+        f"headway_decimal_{operation}(CAST({left.text} AS VARCHAR), "
+        f"CAST({right.text} AS VARCHAR), {result.scale})"
+    )
+    return f"CAST({call} AS {duckdb_type(result.ddl)})"
+
+
+def _or_slowly(
+    text: str, operation: str, left: Translated, right: Translated, result: DecimalType
+) -> str:
+    """The exact way where 38 digits hold every step; what overflows there is computed slowly."""
+    if max(len(left.text), len(right.text)) > _LONGEST_COPIED:
+        return _slowly(operation, left, right, result)
+    return f"COALESCE(TRY({text}), {_slowly(operation, left, right, result)})"
+
+
+def _power(exponent: int) -> str:
+    if exponent >= 0:
+        return f"CAST('{10**exponent}' AS DECIMAL(38,0))"
+    return f"CAST('0.{'0' * (-exponent - 1)}1' AS DECIMAL({-exponent},{-exponent}))"
+
+
+def _unscaled(value: Translated) -> str:
+    """The integer behind a decimal of up to 18 digits."""
+    scale = value.decimal.scale
+    if scale == 0:
+        return f"CAST({value.text} AS BIGINT)"
+    wide = cast_text(value, DecimalType(MAX_PRECISION, scale).ddl)
+    return f"CAST({wide} * CAST({10**scale} AS DECIMAL({scale + 1},0)) AS BIGINT)"
+
+
+def _scaled(integer: str, result: DecimalType) -> str:
+    """A 64-bit integer as the decimal that it stands for."""
+    number = f"CAST({integer} AS DECIMAL(19,0))"
+    if result.scale:
+        number = f"{number} * {_power(-result.scale)}"
+    return f"CAST({number} AS {duckdb_type(result.ddl)})"

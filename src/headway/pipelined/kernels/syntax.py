@@ -1,0 +1,51 @@
+"""Canonical text as a syntax tree that keeps what Spark wrote.
+
+sqlglot's Spark dialect rewrites calls on its way in (date_sub becomes an addition, year gets a cast,
+CAST and literals become TRY_CAST). Here every call keeps its name and its arguments, so one table
+by Spark's own names decides what is supported.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import ClassVar
+
+import sqlglot
+from sqlglot import expressions as tree
+from sqlglot.dialects.spark import Spark
+from sqlglot.parsers.spark import SparkParser
+
+from headway.base.errors import NotSupported
+
+
+class _CanonicalParser(SparkParser):
+    FUNCTIONS: ClassVar = {}
+    FUNCTION_PARSERS: ClassVar = {
+        name: parse
+        for name, parse in SparkParser.FUNCTION_PARSERS.items()
+        if name in ("CAST", "TRY_CAST")
+    }
+    NO_PAREN_FUNCTIONS: ClassVar = {}
+    NO_PAREN_FUNCTION_PARSERS: ClassVar = {
+        name: parse
+        for name, parse in SparkParser.NO_PAREN_FUNCTION_PARSERS.items()
+        if name in ("CASE", "IF", "ANY")
+    }
+    STRICT_CAST: ClassVar = True
+
+
+class Canonical(Spark):
+    """The Spark SQL of a plan's expressions."""
+
+    Parser = _CanonicalParser
+
+
+@lru_cache(maxsize=4_096)
+def parse(text: str) -> tree.Expr:
+    """The tree of a canonical text; shared between callers, so never to be changed."""
+    try:
+        return sqlglot.parse_one(text, dialect=Canonical)
+    except sqlglot.errors.SqlglotError as error:
+        raise NotSupported(f"expression {text}", f"it does not parse: {error}") from error
+    except RecursionError as error:
+        raise NotSupported("expression", "it is nested too deeply") from error
