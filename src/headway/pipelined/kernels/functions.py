@@ -139,9 +139,7 @@ def test_of(name: str) -> Writer:
     return write
 
 
-def replace(
-    context: Context, value: Translated, search: Translated, new: Translated
-) -> Translated:
+def replace(context: Context, value: Translated, search: Translated, new: Translated) -> Translated:
     for part in (value, search, new):
         need("replace", part, "string")
     text = f"replace({value.text}, {search.text}, {new.text})"
@@ -251,5 +249,3 @@ def truncate(context: Context, value: Translated, unit: Translated) -> Translate
     return Translated(
         f"CAST(date_trunc('{_TRUNCATIONS[name.upper()]}', {value.text}) AS DATE)", "date"
     )
-
-

@@ -236,7 +236,9 @@ def _call(node: tree.Expr) -> tuple[str, list[tree.Expr]]:
     if isinstance(node, tree.In) and node.expressions:
         return "IN", [node.this, *node.expressions]
     if isinstance(node, tree.Case) and node.this is None:
-        branches = [part for branch in node.args["ifs"] for part in (branch.this, branch.args["true"])]
+        branches = [
+            part for branch in node.args["ifs"] for part in (branch.this, branch.args["true"])
+        ]
         default = node.args.get("default")
         return "CASE", branches if default is None else [*branches, default]
     if isinstance(node, tree.If):
