@@ -18,14 +18,15 @@ demo: install ## run the main job on data made for the purpose
 	@$(WITH_JAVA) $(BIN)/headway demo
 
 test: install ## run all tests
-	@$(WITH_JAVA) $(BIN)/pytest
+	@$(BIN)/pytest -n 2 -m "not spark"
+	@$(WITH_JAVA) $(BIN)/pytest -m spark
 
-check: install ## format, lint, types, import contracts and the tests that need no Java
+check: install ## format, lint, types, import contracts and the quick tests that need no Java
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/pytest -m "not spark"
+	@$(BIN)/pytest -n 2 -m "not spark and not slow"
 
 format: install ## rewrite the code in the one format, with imports in order
 	@$(BIN)/ruff check --quiet --fix --select I .

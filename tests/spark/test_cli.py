@@ -275,6 +275,21 @@ def test_an_interrupt_while_spark_starts(
     assert runs_in(environment) == []
 
 
+def test_an_interrupt_inside_a_call_to_spark(
+    start: Callable[..., subprocess.Popen[str]], environment: dict[str, str], tmp_path: Path
+) -> None:
+    many = tmp_path / "many.sql"
+    many.write_text(";".join(f"SELECT {n} AS n FROM range(10)" for n in range(2000)))
+    process = start("explain", str(many))
+    wait_until(lambda: (Path(environment["XDG_DATA_HOME"]) / "headway").exists())  # Spark is up
+    time.sleep(2)
+    below = children_of(process.pid)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+    wait_until(lambda: not any(map(is_alive, below)), 10)
+
+
 def test_a_spark_that_does_not_start(start: Callable[..., subprocess.Popen[str]]) -> None:
     process = start("run", "--sql", "SELECT 1", "--master", "nonsense")
     _, err = process.communicate(timeout=60)

@@ -63,7 +63,7 @@ def test_two_blocks_of_one_seal_do_not_change_places() -> None:
         unseal("k", swapped, name="piece")
 
 
-@pytest.mark.parametrize("more", [b"\0", b"F", seal("k", b"again")])
+@pytest.mark.parametrize("more", [b"\0", b"F", seal("k", b"again")], ids=["zero", "letter", "seal"])
 def test_bytes_after_the_end_are_found(more: bytes) -> None:
     with pytest.raises(StoreCorrupt, match="goes on after its end"):
         unseal("k", seal("k", b"data") + more, name="piece")

@@ -84,6 +84,7 @@ class TestQueries:
             assert used == set(workload.tables)
 
 
+@pytest.mark.slow
 class TestGeneratedData:
     def test_one_folder_per_table_with_its_files(self, generated: GeneratedData) -> None:
         tables = WORKLOADS[generated.workload].tables
@@ -149,6 +150,7 @@ class TestGeneratedData:
             assert caught.value.hint is not None and "another folder" in caught.value.hint
 
 
+@pytest.mark.slow
 class TestProgress:
     @pytest.mark.parametrize("name", sorted(WORKLOADS))
     def test_it_counts_up_to_the_end(self, name: str, tmp_path: Path) -> None:
@@ -208,6 +210,7 @@ class TestRefusals:
             toy().generate(SCALE, tmp_path / "out")
 
 
+@pytest.mark.slow
 class TestDamage:
     def test_a_torn_marker(self, tmp_path: Path) -> None:
         toy().generate(SCALE, tmp_path / "out")
@@ -311,6 +314,7 @@ class TestFailuresOnTheWay:
             raise QueryFailed("as it was")
 
 
+@pytest.mark.slow
 class TestKilled:
     """A generator killed without warning leaves nothing that the next one trips over."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -87,6 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # of libraries, about their own future
+    if not logging.root.handlers:
+        logging.root.addHandler(logging.NullHandler())  # py4j logs an interrupt with its stack
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that is not UTF-8

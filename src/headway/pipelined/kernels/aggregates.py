@@ -209,7 +209,7 @@ def _avg(function: str, arguments: list[Translated], context: Context) -> Recipe
     def finish(sums: str, counts: str) -> str:
         # The sum of no rows is null; a divisor of null keeps the division from seeing zero rows.
         divisor = f"CAST(NULLIF({counts}, 0) AS {duckdb_type(_COUNT)})"
-        return decimals.divide_to(Translated(sums, total.type), Translated(divisor, _COUNT), result)
+        return decimals.average(Translated(sums, total.type), Translated(divisor, _COUNT), result)
 
     return Recipe((total, count), finish, result.ddl)
 

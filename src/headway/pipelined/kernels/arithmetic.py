@@ -114,6 +114,8 @@ def negative(context: Context, value: Translated) -> Translated:
     need("unary -", value, "integral", "decimal", "floating")
     if kind_of(value.type) == "integral":
         context.require_ansi("unary -")
+    if value.is_decimal:
+        return Translated(decimals.negate(value), value.type)
     return Translated(f"(- {value.text})", value.type)
 
 
@@ -170,10 +172,6 @@ def negation(context: Context, value: Translated) -> Translated:
 
 def is_null(context: Context, value: Translated) -> Translated:
     return Translated(f"({value.text} IS NULL)", "boolean")
-
-
-def is_not_null(context: Context, value: Translated) -> Translated:
-    return Translated(f"({value.text} IS NOT NULL)", "boolean")
 
 
 def is_in(context: Context, value: Translated, *items: Translated) -> Translated:

@@ -93,7 +93,8 @@ def _floating_to_decimal(value: Translated, ddl: str) -> str:
     if value.type == "float":
         raise NotSupported(f"CAST from float to {ddl}", "Spark reads the float's own digits")
     text = f"headway_decimal_of_double({value.text}, {target.scale})"
-    return f"CAST({text} AS {duckdb_type(ddl)})"
+    # What is no number becomes null, in ANSI mode too.
+    return f"CASE WHEN isfinite({value.text}) THEN CAST({text} AS {duckdb_type(ddl)}) END"
 
 
 def _floating_to_floating(value: Translated, ddl: str) -> str:
@@ -125,7 +126,7 @@ def _string_to_decimal(value: Translated, ddl: str) -> str:
 def _string_to_floating(value: Translated, ddl: str) -> str:
     if ddl == "float":
         raise NotSupported("CAST from string to float", "it would round twice")
-    return f"headway_parse_double({value.text})"
+    return f"CAST(headway_parse_double({value.text}) AS DOUBLE)"
 
 
 def _string_to_date(value: Translated, ddl: str) -> str:

@@ -29,8 +29,9 @@ _SETTINGS = (
     ("autoinstall_known_extensions", "false"),
     ("autoload_known_extensions", "false"),
 )
-_EXACT = decimal.Context(prec=200, rounding=decimal.ROUND_HALF_UP)
-_MATH = decimal.Context(prec=39, rounding=decimal.ROUND_HALF_UP)  # Spark's own context
+_EXACT = decimal.Context(prec=500, rounding=decimal.ROUND_HALF_UP)
+_LONGEST_QUOTIENT = 39  # digits, of which Spark takes a remainder
+_DECIMAL_128 = decimal.Context(prec=34, rounding=decimal.ROUND_HALF_EVEN)  # Scala's default
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.DOTALL)
 _BLANK = "".join(map(chr, range(0x21))) + "\x7f"
@@ -64,32 +65,44 @@ def _subtract(left: str, right: str, scale: int) -> str:
 
 
 def _multiply(left: str, right: str, scale: int) -> str:
-    return _rounded(_MATH.multiply(Decimal(left), Decimal(right)), scale)
+    return _rounded(_EXACT.multiply(Decimal(left), Decimal(right)), scale)
 
 
 def _divide(left: str, right: str, scale: int) -> str:
     divisor = Decimal(right)
     if not divisor:
         raise ZeroDivisionError("[DIVIDE_BY_ZERO] division by zero")
-    return _rounded(_to_39_places(Decimal(left), divisor), scale)
+    return format(_quotient(Decimal(left), divisor, scale), "f")
 
 
-def _to_39_places(left: Decimal, right: Decimal) -> Decimal:
-    """The quotient rounded half up, from its exact remainder."""
+def _average(total: str, count: str, scale: int) -> str:
+    return _rounded(_quotient(Decimal(total), Decimal(count), 39), scale)
+
+
+def _quotient(left: Decimal, right: Decimal, places: int) -> Decimal:
+    """Rounded half up to `places`, from the exact remainder."""
     numerator, divisor = left.as_integer_ratio(), right.as_integer_ratio()
-    above = numerator[0] * divisor[1] * 10**39
+    above = numerator[0] * divisor[1] * 10**places
     below = numerator[1] * divisor[0]
     quotient, rest = divmod(abs(above), abs(below))
     quotient += 2 * rest >= abs(below)
     signed = quotient if (above < 0) == (below < 0) else -quotient
-    return _EXACT.scaleb(Decimal(signed), -39)
+    return _EXACT.scaleb(Decimal(signed), -places)
 
 
 def _remainder(left: str, right: str, scale: int) -> str:
     divisor = Decimal(right)
     if not divisor:
         raise ZeroDivisionError("[REMAINDER_BY_ZERO] remainder by zero")
+    quotient = int(_EXACT.divide_int(Decimal(left), divisor))
+    beyond = len(str(abs(quotient))) - _LONGEST_QUOTIENT
+    if beyond > 0 and quotient % 10**beyond:
+        raise ArithmeticError("[ARITHMETIC_OVERFLOW] the quotient has more than 39 digits")
     return _rounded(_EXACT.remainder(Decimal(left), divisor), scale)
+
+
+def _negate(value: str) -> str:
+    return format(_DECIMAL_128.minus(Decimal(value)), "f")
 
 
 def _parse_decimal(text: str, scale: int) -> str:
@@ -103,22 +116,20 @@ def _parse_decimal(text: str, scale: int) -> str:
 
 
 def _decimal_of_double(value: float, scale: int) -> str:
-    if value != value or value in (float("inf"), float("-inf")) or abs(value) >= 1e39:
-        raise ValueError(f"[NUMERIC_VALUE_OUT_OF_RANGE] {value} is no decimal")
     return _rounded(Decimal(repr(value)), scale)
 
 
-def _parse_double(text: str) -> float:
+def _parse_double(text: str) -> str:
     stripped = text.strip(_BLANK)
     if stripped[-1:] in ("d", "D", "f", "F") and _NUMBER.fullmatch(stripped[:-1]):
         stripped = stripped[:-1]
     if _NUMBER.fullmatch(stripped):
-        return float(stripped)
+        return repr(float(stripped))
     sign, word = ("-", stripped[1:]) if stripped.startswith("-") else ("", stripped.lstrip("+"))
     special = _SPECIAL.get(word.lower())
     if special is None or (special == "nan" and word is not stripped):
         raise ValueError(f"[CAST_INVALID_INPUT] {text!r} is no double")
-    return float(sign + special)
+    return sign + special
 
 
 def _parse_date(text: str) -> date:
@@ -130,10 +141,9 @@ def _parse_date(text: str) -> date:
 
 
 def _round_double(value: float, scale: int, mode: str) -> float:
-    if value != value or value in (float("inf"), float("-inf")):
-        return value
     context = decimal.Context(prec=800, rounding=mode)
-    return float(context.quantize(Decimal(repr(value)), Decimal(1).scaleb(-scale)))
+    rounded = float(context.quantize(Decimal(repr(value)), Decimal(1).scaleb(-scale)))
+    return rounded + 0.0  # Java's decimals have no negative zero
 
 
 def _round_half_even(value: str, scale: int) -> str:
@@ -149,10 +159,12 @@ FUNCTIONS: dict[str, _Function] = {
     "headway_decimal_subtract": (_subtract, _DECIMALS, "VARCHAR"),
     "headway_decimal_multiply": (_multiply, _DECIMALS, "VARCHAR"),
     "headway_decimal_divide": (_divide, _DECIMALS, "VARCHAR"),
+    "headway_decimal_average": (_average, _DECIMALS, "VARCHAR"),
     "headway_decimal_remainder": (_remainder, _DECIMALS, "VARCHAR"),
+    "headway_decimal_negate": (_negate, ("VARCHAR",), "VARCHAR"),
     "headway_parse_decimal": (_parse_decimal, ("VARCHAR", "INTEGER"), "VARCHAR"),
     "headway_decimal_of_double": (_decimal_of_double, ("DOUBLE", "INTEGER"), "VARCHAR"),
-    "headway_parse_double": (_parse_double, ("VARCHAR",), "DOUBLE"),
+    "headway_parse_double": (_parse_double, ("VARCHAR",), "VARCHAR"),
     "headway_parse_date": (_parse_date, ("VARCHAR",), "DATE"),
     "headway_round_double": (_round_double, ("DOUBLE", "INTEGER", "VARCHAR"), "DOUBLE"),
     "headway_round_half_even": (_round_half_even, ("VARCHAR", "INTEGER"), "VARCHAR"),

@@ -16,6 +16,7 @@ from headway.pipelined.kernels.types import (
     duckdb_type,
 )
 
+NEGATED_EXACTLY = 34  # digits
 _LONG_DIGITS = 18
 _LONGEST_COPIED = 2_000  # characters; the text of a longer operand is written once
 
@@ -57,17 +58,27 @@ def divide(left: Translated, right: Translated) -> Translated:
     a, b = left.decimal, right.decimal
     scale = max(6, a.scale + b.precision + 1)
     result = adjusted(a.integral_digits + b.scale + scale, scale)
-    return Translated(divide_to(left, right, result), result.ddl)
+    return Translated(_divided("divide", left, right, result, _LONG_DIGITS), result.ddl)
 
 
-def divide_to(left: Translated, right: Translated, result: DecimalType) -> str:
-    """The quotient, rounded half up to `result`. In 64-bit integers where they suffice."""
+def average(total: Translated, count: Translated, result: DecimalType) -> str:
+    """The quotient as Spark's avg has it: rounded to 39 places, and from there to `result`.
+
+    That differs from rounding once only for counts of so many digits that a remainder can come
+    closer to one half than the 39th place shows.
+    """
+    return _divided("average", total, count, result, min(_LONG_DIGITS, 39 - result.scale))
+
+
+def _divided(
+    operation: str, left: Translated, right: Translated, result: DecimalType, right_digits: int
+) -> str:
+    """The quotient, rounded half up. In 64-bit integers for operands that leave room for it."""
     a, b = left.decimal, right.decimal
-    slow = _slowly("divide", left, right, result)
+    slow = _slowly(operation, left, right, result)
     shift = result.scale + b.scale - a.scale
-    left_digits = min(a.precision, _LONG_DIGITS - shift)
-    # Spark rounds to 39 digits after the point first: that shows only for very long divisors.
-    right_digits = min(b.precision, _LONG_DIGITS, 39 - result.scale)
+    left_digits = min(a.precision, _LONG_DIGITS - shift, MAX_PRECISION - 1 - a.scale)
+    right_digits = min(b.precision, right_digits, MAX_PRECISION - 1 - b.scale)
     too_long = max(len(left.text), len(right.text)) > _LONGEST_COPIED
     if shift < 0 or left_digits < 1 or right_digits < 1 or too_long:
         return slow
@@ -99,6 +110,15 @@ def remainder(left: Translated, right: Translated) -> Translated:
     return Translated(f"CASE WHEN {right.text} <> 0 THEN {fast} ELSE {slow} END", result.ddl)
 
 
+def negate(value: Translated) -> str:
+    """-value. Spark rounds numbers of more than 34 digits on the way, half to even."""
+    if value.decimal.precision <= NEGATED_EXACTLY:
+        return f"(- {value.text})"
+    slow = f"CAST(headway_decimal_negate(CAST({value.text} AS VARCHAR)) AS {_type(value)})"
+    short = f"abs({value.text}) < {_power(NEGATED_EXACTLY - value.decimal.scale)}"
+    return f"CASE WHEN {short} THEN (- {value.text}) ELSE {slow} END"
+
+
 def checked(text: str, type_: DecimalType) -> str:
     """A sum that DuckDB made, which knows no limit at 38 nines, brought to its type."""
     if type_.precision < MAX_PRECISION:
@@ -110,6 +130,10 @@ def checked(text: str, type_: DecimalType) -> str:
         f"CASE WHEN abs({text}) > {most} THEN CAST({error} AS {duckdb_type(type_.ddl)}) "
         f"ELSE {text} END"
     )
+
+
+def _type(value: Translated) -> str:
+    return duckdb_type(value.type)
 
 
 def _slowly(operation: str, left: Translated, right: Translated, result: DecimalType) -> str:

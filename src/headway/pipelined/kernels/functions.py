@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headway.base.errors import NotSupported
+from headway.pipelined.kernels import decimals
 from headway.pipelined.kernels.arithmetic import (
     Writer,
     literal_integer,
@@ -13,14 +14,14 @@ from headway.pipelined.kernels.casts import kind_of
 from headway.pipelined.kernels.typed import Context, Translated, string_text
 from headway.pipelined.kernels.types import bounded, duckdb_type
 
-_LARGEST = "CAST(9223372036854775807 AS BIGINT)"
-_SMALLEST = "CAST(-9223372036854775808 AS BIGINT)"
-
 
 def absolute(context: Context, value: Translated) -> Translated:
     need("abs", value, "integral", "decimal", "floating")
     if kind_of(value.type) == "integral":
         context.require_ansi("abs")
+    if value.is_decimal and value.decimal.precision > decimals.NEGATED_EXACTLY:
+        text = f"CASE WHEN {value.text} < 0 THEN {decimals.negate(value)} ELSE {value.text} END"
+        return Translated(text, value.type)
     return Translated(f"abs({value.text})", value.type)
 
 
@@ -45,10 +46,9 @@ def to_whole(name: str) -> Writer:
             return Translated(text, result.ddl)
         if kind_of(value.type) == "integral":
             return Translated(f"CAST({value.text} AS BIGINT)", "bigint")
+        context.require_ansi(name)
         text = (
             f"CASE WHEN isnan({value.text}) THEN CAST(0 AS BIGINT) "
-            f"WHEN {value.text} >= 9223372036854775807.0 THEN {_LARGEST} "
-            f"WHEN {value.text} <= -9223372036854775808.0 THEN {_SMALLEST} "
             f"ELSE CAST({name}({value.text}) AS BIGINT) END"
         )
         return Translated(text, "bigint")
@@ -68,7 +68,9 @@ def rounding(name: str) -> Writer:
             return value
         if value.type == "double":
             mode = "ROUND_HALF_UP" if name == "round" else "ROUND_HALF_EVEN"
-            text = f"headway_round_double({value.text}, {digits}, '{mode}')"
+            rounded = f"headway_round_double({value.text}, {digits}, '{mode}')"
+            # A Python function's NaN would come back as null.
+            text = f"CASE WHEN isfinite({value.text}) THEN {rounded} ELSE {value.text} END"
             return Translated(text, "double")
         return _round_decimal(name, value, digits)
 

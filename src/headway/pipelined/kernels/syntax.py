@@ -1,8 +1,8 @@
 """Canonical text as a syntax tree that keeps what Spark wrote.
 
-sqlglot's Spark dialect rewrites calls on its way in: date_sub becomes an addition, year gets a cast,
-and CAST and literals become TRY_CAST. Here every call keeps its name and its arguments, so one table
-by Spark's own names decides what is supported.
+sqlglot's Spark dialect rewrites calls on its way in: date_sub becomes an addition, year gets a
+cast, CAST and literals become TRY_CAST. Here every call keeps its name and its arguments, so one
+table by Spark's own names decides what is supported.
 """
 
 from __future__ import annotations

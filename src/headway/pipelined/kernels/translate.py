@@ -48,8 +48,6 @@ SUPPORTED: dict[str, a.Writer] = {
     "OR": a.logical("OR"),
     "NOT": a.negation,
     "IS NULL": a.is_null,
-    "isnull": a.is_null,
-    "isnotnull": a.is_not_null,
     "IN": a.is_in,
     "CASE": a.case,
     "IF": a.case,
@@ -135,6 +133,7 @@ _TYPES = {
     "TIMESTAMPTZ": "timestamp",
     "TIMESTAMPNTZ": "timestamp_ntz",
 }
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?Z")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -281,6 +280,9 @@ def _constant(node: tree.Expr) -> Translated | None:
     ddl = _ddl(node.to)
     if ddl == "date" and not sign:
         return _date(node.this.this)
+    if ddl == "timestamp" and _MOMENT.fullmatch(node.this.this) and not sign:
+        text = node.this.this.removesuffix("Z")
+        return Translated(f"TIMESTAMP WITH TIME ZONE '{text}+00'", ddl)
     if not node.this.is_string or decimal_type(ddl) is not None:
         return _number(sign + node.this.this, ddl)
     if ddl == "double" and node.this.this in ("NaN", "Infinity", "-Infinity") and not sign:
