@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
+from headway.base.errors import StoreConflict
 from headway.cli.interrupts import INTERRUPTED, interrupts
 from headway.cli.live import follow, make_display
 from headway.cli.output import (
@@ -25,6 +27,7 @@ from headway.cli.output import (
 )
 from headway.cli.statements import Statement
 from headway.cli.steps import spinner
+from headway.storage import ReliableStore, Run
 
 if TYPE_CHECKING:
     from headway.session import QueryProgress, Session
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run went. Its status is `running` only when it could not be stopped in time."""
+    """How a run went. A query that could not be stopped in time is still `running`."""
 
     run_id: str
     url: str
@@ -42,12 +45,13 @@ class Outcome:
     @property
     def status(self) -> str:
         found = {str(query.status) for query in self.queries}
-        order = ("running", "waiting", "interrupted", "failed")
-        return next((status for status in order if status in found), "done")
+        if found & {"running", "waiting", "interrupted"}:
+            return "interrupted"
+        return "failed" if "failed" in found else "done"
 
     @property
     def exit_code(self) -> int:
-        if self.status in ("running", "waiting", "interrupted"):
+        if self.status == "interrupted":
             return INTERRUPTED
         return 1 if self.status == "failed" else 0
 
@@ -75,7 +79,16 @@ def run_batch(
             handle = session.run(queries)
         display = make_display(quiet=quiet, json=json)
         follow(handle, display, session.settings.progress.interval)
+        if not handle.finished:
+            _end_unstoppable(session.store, handle.id)
         return Outcome(handle.id, handle.url, handle.progress(), time.monotonic() - began)
+
+
+def _end_unstoppable(store: ReliableStore, run_id: str) -> None:
+    """Say in the run that it was interrupted, for a query that does not let go. What that query
+    would still write is refused; where it was quicker than us, its own word stands."""
+    with suppress(StoreConflict):
+        Run.open(store, run_id).end("interrupted")
 
 
 def print_outcome(outcome: Outcome, console: Console, *, bars: bool) -> None:
@@ -101,10 +114,7 @@ def print_outcome(outcome: Outcome, console: Console, *, bars: bool) -> None:
 
 
 def print_interrupted(outcome: Outcome) -> None:
-    text = f"interrupted; run {outcome.run_id} is kept"
-    if outcome.status != "interrupted":
-        text += ", but a query could not be stopped in time: it will be listed as lost"
-    stderr().print(Text(text, "yellow"))
+    stderr().print(Text(f"interrupted; run {outcome.run_id} is kept", "yellow"))
 
 
 def _totals(outcome: Outcome, *, bars: bool) -> list[str]:

@@ -15,11 +15,12 @@ from headway.base.errors import NotSupported
 from headway.pipelined.kernels import decimals
 from headway.pipelined.kernels.arithmetic import need
 from headway.pipelined.kernels.casts import kind_of
+from headway.pipelined.kernels.only_values import ONLY_VALUE, any_value_of
 from headway.pipelined.kernels.translate import normalised_key, translate
 from headway.pipelined.kernels.typed import Context, Translated, cast_text, quoted
 from headway.pipelined.kernels.types import bounded, duckdb_type
 from headway.plan.expressions import Column, Expression
-from headway.plan.nodes import AggregateCall
+from headway.plan.nodes import Aggregate, AggregateCall
 
 _COUNT = "decimal(20,0)"  # as which Spark divides by a count
 
@@ -67,13 +68,26 @@ class Recipe:
     type: str
 
 
+def split_aggregates(
+    node: Aggregate,
+    settings: Mapping[str, str],
+    subqueries: Mapping[str, Translated] | None = None,
+) -> list[SplitAggregate]:
+    """All aggregates of an operator."""
+    schema = {column.name: column for column in node.input.schema}
+    return [
+        split_aggregate(any_value_of(node, call) or call, schema, settings, subqueries)
+        for call in node.aggregates
+    ]
+
+
 def split_aggregate(
     call: AggregateCall,
     schema: Mapping[str, Column],
     settings: Mapping[str, str],
     subqueries: Mapping[str, Translated] | None = None,
 ) -> SplitAggregate:
-    """The aggregate in DuckDB's SQL, or NotSupported."""
+    """One aggregate in DuckDB's SQL, or NotSupported."""
 
     def read(expression: Expression) -> Translated:
         return translate(expression, schema, settings, subqueries)
@@ -216,9 +230,8 @@ def _avg(function: str, arguments: list[Translated], context: Context) -> Recipe
 
 def _extreme(function: str, arguments: list[Translated], context: Context) -> Recipe:
     value = arguments[0]
-    part = Part(
-        function, f"{function}({value.text}){{}}", f"{function}(<{function}>){{}}", value.type
-    )
+    name = "any_value" if function == ONLY_VALUE else function
+    part = Part(name, f"{name}({value.text}){{}}", f"{name}(<{name}>){{}}", value.type)
     return Recipe((part,), _same, value.type)
 
 
@@ -278,6 +291,7 @@ AGGREGATES: dict[str, Callable[[str, list[Translated], Context], Recipe]] = {
     "mean": _avg,
     "min": _extreme,
     "max": _extreme,
+    ONLY_VALUE: _extreme,
     **dict.fromkeys(("stddev", "std", "stddev_samp", "stddev_pop"), _variance),
     **dict.fromkeys(("variance", "var_samp", "var_pop"), _variance),
 }

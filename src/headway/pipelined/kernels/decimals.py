@@ -34,7 +34,11 @@ def add(left: Translated, right: Translated, sign: str) -> Translated:
     )
     if precision > MAX_PRECISION:
         text = _or_slowly(text, "add" if sign == "+" else "subtract", left, right, result)
-    return Translated(text, result.ddl)
+    narrow = None
+    if scale <= _LONG_DIGITS and result.scale == scale:
+        ddl = DecimalType(_LONG_DIGITS, scale).ddl
+        narrow = _narrowly(left, right, sign, result, ddl)
+    return _narrowly_or(text, narrow, result)
 
 
 def multiply(left: Translated, right: Translated) -> Translated:
@@ -44,14 +48,45 @@ def multiply(left: Translated, right: Translated) -> Translated:
     if scale > MAX_PRECISION:
         return Translated(_slowly("multiply", left, right, result), result.ddl)
     # Two factors of up to 18 digits would be multiplied as 64-bit integers, and overflow.
-    wide = max(a.precision, _LONG_DIGITS + 1)
     factor = left.text
     if a.precision + b.precision > _LONG_DIGITS and max(a.precision, b.precision) <= _LONG_DIGITS:
-        factor = cast_text(left, DecimalType(wide, a.scale).ddl)
+        factor = cast_text(left, DecimalType(_LONG_DIGITS + 1, a.scale).ddl)
     text = f"CAST({factor} * {right.text} AS {duckdb_type(result.ddl)})"
     if result.scale < scale and a.precision + b.precision > MAX_PRECISION:
         text = _or_slowly(text, "multiply", left, right, result)
-    return Translated(text, result.ddl)
+    narrow = None
+    if scale < _LONG_DIGITS and result.scale == scale:
+        narrow = _narrowly(left, right, "*", result, None)
+    return _narrowly_or(text, narrow, result)
+
+
+def _narrowly(
+    left: Translated, right: Translated, sign: str, result: DecimalType, ddl: str | None
+) -> str | None:
+    """The operation in 64-bit integers, where DuckDB checks for overflow; None if not possible."""
+    if result.precision <= _LONG_DIGITS:
+        return None
+    operands = []
+    for operand in (left, right):
+        text = operand.text if operand.decimal.precision <= _LONG_DIGITS else operand.narrow
+        if text is None or _has_subquery(text):
+            return None
+        operands.append(text if ddl is None else f"CAST({text} AS {duckdb_type(ddl)})")
+    target = DecimalType(_LONG_DIGITS, result.scale).ddl
+    return f"CAST({operands[0]} {sign} {operands[1]} AS {duckdb_type(target)})"
+
+
+def _narrowly_or(text: str, narrow: str | None, result: DecimalType) -> Translated:
+    """Wide arithmetic costs several times as much, and few values need it."""
+    if narrow is None or len(narrow) > _LONGEST_COPIED:
+        return Translated(text, result.ddl)
+    text = f"COALESCE(TRY(CAST({narrow} AS {duckdb_type(result.ddl)})), {text})"
+    return Translated(text, result.ddl, narrow=narrow)
+
+
+def _has_subquery(text: str) -> bool:
+    """DuckDB takes no subquery inside TRY."""
+    return "SELECT" in text.upper()
 
 
 def divide(left: Translated, right: Translated) -> Translated:
@@ -148,7 +183,8 @@ def _or_slowly(
     text: str, operation: str, left: Translated, right: Translated, result: DecimalType
 ) -> str:
     """The exact way where 38 digits hold every step; what overflows there is computed slowly."""
-    if max(len(left.text), len(right.text)) > _LONGEST_COPIED:
+    too_long = max(len(left.text), len(right.text)) > _LONGEST_COPIED
+    if too_long or _has_subquery(left.text) or _has_subquery(right.text):
         return _slowly(operation, left, right, result)
     return f"COALESCE(TRY({text}), {_slowly(operation, left, right, result)})"
 

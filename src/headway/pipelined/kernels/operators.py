@@ -7,6 +7,7 @@ from functools import singledispatch
 
 from headway.base.errors import NotSupported
 from headway.pipelined.kernels.aggregates import split_aggregate
+from headway.pipelined.kernels.only_values import any_value_of
 from headway.pipelined.kernels.sorting import sort_key
 from headway.pipelined.kernels.translate import translate
 from headway.pipelined.kernels.typed import Translated
@@ -136,7 +137,8 @@ def _(node: Aggregate, settings: Mapping[str, str]) -> Iterator[_Check]:
     schema, subqueries = input_schema(node), stand_ins(node)
     yield from _translations(node, tuple(key.expression for key in node.keys), settings)
     for call in node.aggregates:
-        yield lambda c=call: split_aggregate(c, schema, settings, subqueries)  # type: ignore[misc]
+        known = any_value_of(node, call) or call
+        yield lambda c=known: split_aggregate(c, schema, settings, subqueries)  # type: ignore[misc]
 
 
 @_checks.register

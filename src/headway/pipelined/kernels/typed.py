@@ -18,6 +18,8 @@ class Translated:
     type: str
     literal: str | int | None = None
     """The value, when the text is a string's or an integer's constant."""
+    narrow: str | None = None
+    """A wide decimal computed in 64 bits, which raises an error where they do not hold it."""
 
     @property
     def decimal(self) -> DecimalType:
