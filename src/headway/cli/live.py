@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _BAR_WIDTH = 32
 _TICK = 0.1
 _PATIENCE = 15.0
-_CANCEL_INTERVAL = 0.5
 _UNDER_WAY = ("waiting", "running")
 
 
@@ -40,12 +39,8 @@ def make_display(*, quiet: bool, json: bool) -> Display:
 
 
 def follow(handle: RunHandle, display: Display, interval: float) -> None:
-    """Show the run until it ends, or until an interrupt has not ended it in time.
-
-    It is cancelled again and again: a stage that Spark submits after a cancel, because none was
-    running at that moment, is not stopped by it.
-    """
-    look_at = cancel_at = 0.0
+    """Show the run until it ends, or until an interrupt has not ended it in time."""
+    look_at = 0.0
     give_up_at: float | None = None
     try:
         while not handle.wait(min(interval, _TICK)):
@@ -53,14 +48,11 @@ def follow(handle: RunHandle, display: Display, interval: float) -> None:
             if now >= look_at:
                 display.update(handle.progress())
                 look_at = now + interval
-            if not interrupts.requested:
-                continue
-            give_up_at = give_up_at or now + _PATIENCE
-            if now >= give_up_at:
-                return  # a query that cannot be stopped must not hold the user
-            if now >= cancel_at:
+            if interrupts.requested and give_up_at is None:
                 handle.cancel()
-                cancel_at = now + _CANCEL_INTERVAL
+                give_up_at = now + _PATIENCE
+            if give_up_at is not None and now >= give_up_at:
+                return  # a query that cannot be stopped must not hold the user
         display.update(handle.progress())
     finally:
         display.close()

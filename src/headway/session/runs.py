@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headway.spark.results import KeptResult
 
 QUERY_STARTED = "query_started"
+_STOP_INTERVAL = 0.3
 
 
 class QueryStatus(StrEnum):
@@ -147,10 +148,19 @@ class RunHandle:
     def cancel(self) -> None:
         """Stop what is running, start nothing more, and leave a run that says so."""
         with self._lock:
-            self._cancelled = True
-            stops = list(self._stops.values())
-        for stop in stops:
-            stop()
+            asked_before, self._cancelled = self._cancelled, True
+        if not asked_before:
+            threading.Thread(target=self._stop_queries, daemon=True).start()
+
+    def _stop_queries(self) -> None:
+        """Again and again until all is still: a stage that Spark submits just after a cancel,
+        because none was running at that moment, is not stopped by it."""
+        while not self.finished:
+            with self._lock:
+                stops = list(self._stops.values())
+            for stop in stops:
+                stop()
+            self._thread.join(_STOP_INTERVAL)
 
     def _one(self, name: str | None) -> str:
         if name is None and len(self._queries) == 1:
