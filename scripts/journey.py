@@ -152,7 +152,8 @@ has to run somewhere else, it becomes Spark SQL again
 
 ## 6. The run
 
-What happened is a folder in the reliable store ([`storage/runs.py`](../src/headway/storage/runs.py)):
+What happened is a folder in the reliable store
+([`storage/runs.py`](../src/headway/storage/runs.py)):
 
 ```
 {files}

@@ -206,3 +206,25 @@ def test_names_are_quoted(connection: duckdb.DuckDBPyConnection) -> None:
 def test_a_configured_connection_reads_no_files(connection: duckdb.DuckDBPyConnection) -> None:
     with pytest.raises(duckdb.Error, match="disabled"):
         connection.execute("SELECT * FROM read_csv('/etc/passwd')")
+
+
+def test_cursors_are_configured_too(connection: duckdb.DuckDBPyConnection) -> None:
+    cursor = connection.cursor()
+    configure(cursor)
+    text = written("ucase('ß')", "string").text
+    assert cursor.execute(f"SELECT {text}").fetchone() == ("SS",)
+    assert cursor.execute("SELECT current_setting('TimeZone')").fetchone() == ("UTC",)
+
+
+def test_no_subquery_stands_inside_a_try(connection: duckdb.DuckDBPyConnection) -> None:
+    """DuckDB takes none there, so that wide arithmetic on one goes the slow way."""
+    from headway.pipelined.kernels.decimals import add, multiply
+
+    subquery = Translated("(SELECT CAST(2 AS DECIMAL(38,10)))", "decimal(38,10)")
+    narrow = Translated("(SELECT CAST(2 AS DECIMAL(15,2)))", "decimal(15,2)")
+    for value, expected in (
+        (multiply(subquery, subquery), Decimal(4)),
+        (add(subquery, subquery, "+"), Decimal(4)),
+        (multiply(narrow, narrow), Decimal(4)),
+    ):
+        assert connection.execute(f"SELECT {value.text}").fetchone() == (expected,)

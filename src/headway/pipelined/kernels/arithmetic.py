@@ -85,7 +85,6 @@ def integral_divided_by(context: Context, left: Translated, right: Translated) -
     need_same("DIV", left, right)
     need("DIV", left, "integral")
     context.require_ansi("DIV")
-    # In 128 bits the smallest number divided by -1 does not overflow before the cast says so.
     quotient = f"CAST({left.text} AS BIGINT) // CAST({right.text} AS BIGINT)"
     return _unless_zero("DIVIDE_BY_ZERO", quotient, left, right, "bigint")
 

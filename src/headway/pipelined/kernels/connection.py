@@ -39,17 +39,25 @@ _SPECIAL = {"inf": "inf", "infinity": "inf", "nan": "nan"}
 
 
 def configure(connection: duckdb.DuckDBPyConnection, *, readable: Iterable[str] = ()) -> None:
-    """Settings and functions that the translated texts rely on.
+    """Settings and functions that the translated texts rely on; once per connection and cursor.
 
-    From then on the connection reads files only under the folders `readable`.
+    From then on the database reads files only under the folders `readable` of the first call.
     """
     for name, value in _SETTINGS:
         connection.execute(f"SET {name} = {value}")
+    if _is_sealed(connection):
+        return
     for name, (function, arguments, result) in FUNCTIONS.items():
         connection.create_function(name, function, list(arguments), result)
     folders = ", ".join(string_text(folder) for folder in readable)
     connection.execute(f"SET allowed_directories = [{folders}]")
     connection.execute("SET enable_external_access = false")
+
+
+def _is_sealed(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether another connection to the same database was configured before."""
+    row = connection.execute("SELECT current_setting('enable_external_access')").fetchone()
+    return row is not None and not row[0]
 
 
 def _rounded(value: Decimal, scale: int) -> str:

@@ -38,20 +38,18 @@ def _has_one_row(node: Aggregate, call: AggregateCall) -> bool:
     if wanted is None:
         return False
     column, constant = wanted
-    expand = inner.input
-    positions = {made.name: position for position, made in enumerate(expand.columns)}
-    keys = {key.name: key.expression.column for key in inner.keys}
+    positions = {made.name: position for position, made in enumerate(inner.input.columns)}
+    places = {key.name: positions.get(key.expression.column or "") for key in inner.keys}
     outer = {key.expression.column for key in node.keys}
-    if keys.get(column) not in positions or not outer <= set(keys):
+    if None in places.values() or column not in places or not outer <= set(places):
         return False
-    chosen = [row for row in expand.projections if row[positions[column]].text == constant]
-    varying = [
-        positions[source]
-        for name, source in keys.items()
-        if source in positions and name not in outer and name != column
-    ]
-    known = all(source in positions for source in keys.values())
-    return known and len(chosen) == 1 and all(_is_constant(chosen[0][p]) for p in varying)
+    numbered = {row[places[column] or 0].text: row for row in inner.input.projections}
+    if constant not in numbered or not all(number.isdigit() for number in numbered):
+        return False
+    others = [place or 0 for name, place in places.items() if name not in (*outer, column)]
+    return len(numbered) == len(inner.input.projections) and all(
+        _is_constant(numbered[constant][place]) for place in others
+    )
 
 
 def _equality(condition: Expression | None) -> tuple[str, str] | None:
