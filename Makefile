@@ -17,9 +17,12 @@ help: ## this list
 demo: install ## run the main job on data made for the purpose
 	@$(WITH_JAVA) $(BIN)/headway demo
 
-test: install ## run all tests
+test: install ## run all tests but the long comparisons
 	@$(BIN)/pytest -n 2 -m "not spark"
-	@$(WITH_JAVA) $(BIN)/pytest -m spark
+	@$(WITH_JAVA) $(BIN)/pytest -m "spark and not nightly"
+
+nightly: install ## run the long comparisons with Spark
+	@$(WITH_JAVA) $(BIN)/pytest -m nightly
 
 check: install ## format, lint, types, import contracts and the quick tests that need no Java
 	@$(BIN)/ruff format --check --quiet .
@@ -51,4 +54,4 @@ $(INSTALLED): pyproject.toml requirements.lock scripts/install.sh
 	@scripts/install.sh
 	@touch $@
 
-.PHONY: help demo test check format docs bench install java lock
+.PHONY: help demo test nightly check format docs bench install java lock

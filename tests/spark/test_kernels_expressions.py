@@ -7,6 +7,7 @@ those that DuckDB refused.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -39,7 +40,7 @@ from headway.spark.catalyst import import_plan
 ROWS = 100
 ERRORS_CHECKED = 50
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
-SEED = int(time.time())
+SEED = int(os.environ.get("HEADWAY_TEST_SEED", time.time()))
 
 COLUMNS = {
     "i8": "tinyint", "j8": "tinyint", "i16": "smallint", "j16": "smallint", "i": "int", "j": "int",

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
-from headway.base.errors import PlanNotImportable
+from headway.base.errors import PlanNotImportable, WrongUsage
 from headway.session import QueryStatus, Session
 from headway.spark.catalyst import import_plan
 
@@ -18,6 +18,8 @@ REFUSED = {
     "SELECT * FROM (SELECT * FROM range(100)) TABLESAMPLE (10 PERCENT)": "operator Sample",
     "SHOW TABLES": "operator CommandResult",
     "SELECT transform(array(1, 2), x -> x + id) FROM range(3)": "expression",
+    "SELECT CAST(id AS STRING) LIKE ANY ('a', CAST(NULL AS STRING)) FROM range(3)": "is NULL",
+    f"SELECT {' + '.join(['id'] * 600)} FROM range(3)": "import failed: RecursionError",
 }
 
 
@@ -47,6 +49,30 @@ def test_a_mixed_evaluation_mode_is_refused(spark: SparkSession) -> None:
     session.conf.set("spark.sql.ansi.enabled", "true")
     with pytest.raises(PlanNotImportable, match="LEGACY mode"):
         import_plan(frame)
+
+
+def test_a_time_zone_that_changed_is_refused(spark: SparkSession) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    frame = session.sql("SELECT CAST(timestamp_micros(id) AS STRING) AS s FROM range(3)")
+    session.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    with pytest.raises(PlanNotImportable, match="time zone UTC"):
+        import_plan(frame)
+
+
+def test_a_command_is_not_run_again(spark: SparkSession, headway: Session) -> None:
+    spark.sql("CREATE TABLE counted (id INT) USING parquet")
+    try:
+        with pytest.raises(PlanNotImportable, match="command that has already run"):
+            import_plan(spark.sql("INSERT INTO counted VALUES (1)"))
+        assert spark.table("counted").count() == 1
+        with pytest.raises(WrongUsage, match="command"):
+            headway.explain("INSERT INTO counted VALUES (2)")
+        assert spark.table("counted").count() == 1
+        headway.run("INSERT INTO counted VALUES (3)").wait()
+        assert spark.table("counted").count() == 2
+    finally:
+        spark.sql("DROP TABLE counted")
 
 
 def test_spark_runs_it_unchanged_and_says_so(headway: Session) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -10,9 +11,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headway.base.errors import QueryFailed, StoreCorrupt, TableNotFound, WrongSql, WrongUsage
+from headway.base.errors import (
+    QueryFailed,
+    StoreCorrupt,
+    StoreFull,
+    TableNotFound,
+    WrongSql,
+    WrongUsage,
+)
 from headway.session import QueryStatus, Session, session
 from headway.storage import Run, list_runs
+from headway.testing.faults import DiskFault, disk_faults
 
 SLOW = "SELECT count(*) FROM range(0, 2000000000) WHERE md5(CAST(id AS STRING)) <> ''"
 
@@ -46,6 +55,41 @@ def test_a_large_result_is_written_by_the_executors(spark: SparkSession, tmp_pat
         run = headway.run(frame)
         assert run.result().collect() == frame.collect()
         assert len(Run.open(headway.store, run.id).pieces("results")) == 4
+
+
+def test_a_large_result_without_rows_is_empty(spark: SparkSession, tmp_path: Path) -> None:
+    with session(spark, store_url=str(tmp_path), results_collect_limit="1B") as headway:
+        run = headway.run(spark.range(100_000).where("id % 7 = 9"))
+        assert run.result().collect() == []
+        assert "RDD" in run.result()._jdf.queryExecution().analyzed().toString()  # not run again
+
+
+def test_a_result_that_is_not_kept_is_run_again(spark: SparkSession, tmp_path: Path) -> None:
+    with session(spark, store_url=str(tmp_path), results_keep=False) as headway:
+        run = headway.run("SELECT id FROM range(5)")
+        assert run.result().count() == 5 and run.wait()
+        assert Run.open(headway.store, run.id).pieces() == []
+
+
+def test_leaving_the_session_waits_for_its_runs(spark: SparkSession, tmp_path: Path) -> None:
+    with session(spark, store_url=str(tmp_path)) as headway:
+        run = headway.run([f"SELECT sum(id) FROM range({n}000000)" for n in (1, 2, 3)])
+    assert run.finished and run.wait()
+    assert list_runs(headway.store)[0].status == "done"
+
+
+def test_a_store_that_fails_under_a_run_ends_it(spark: SparkSession, tmp_path: Path) -> None:
+    with session(spark, store_url=str(tmp_path), statistics_observe=False) as headway:
+        full = [DiskFault("fsync", nth=nth, error=errno.ENOSPC) for nth in range(8, 200)]
+        with disk_faults(*full):
+            run = headway.run([f"SELECT {n} AS n" for n in range(4)])
+            with pytest.raises(StoreFull):
+                run.wait(60)
+        statuses = [progress.status for progress in run.progress()]
+        assert QueryStatus.FAILED in statuses
+        assert not {QueryStatus.WAITING, QueryStatus.RUNNING} & set(statuses)
+        # The store has room again, and so has the session.
+        assert headway.run("SELECT 1 AS one").result().collect()[0].one == 1
 
 
 def test_a_result_can_be_opened_by_another_session(headway: Session, spark: SparkSession) -> None:

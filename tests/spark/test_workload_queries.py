@@ -42,7 +42,7 @@ def test_the_query_travels_and_keeps_its_result(
 
     # The other session knows none of the tables by name: the plan says where they are.
     back = frame_of(spark.newSession(), travelled)
-    verdict = same_result(frame, back, ordered=plan.is_ordered)
+    verdict = same_result(frame, back)
     assert verdict.equal, verdict.difference
 
 

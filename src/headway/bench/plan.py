@@ -79,7 +79,7 @@ class _Measured:
             return
         self.imported = True
         if compare:
-            verdict = same_result(frame, back, ordered=plan.is_ordered)
+            verdict = same_result(frame, back)
             self.equal, self.rows, self.reason = verdict.equal, verdict.rows, verdict.difference
         else:
             self.spark_seconds.append(planned - began)

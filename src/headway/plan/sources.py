@@ -18,7 +18,7 @@ class FileSource:
     """The folder whose `column=value` sub-folders are partitions; None when there are none."""
     options: tuple[tuple[str, str], ...] = ()
     schema: str | None = None
-    """The schema as Spark's DDL, for formats that do not carry one, and for partitions."""
+    """The schema as Spark's JSON: formats may not carry it, and reading it again takes a job."""
 
 
 @dataclass(frozen=True, slots=True)

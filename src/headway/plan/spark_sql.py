@@ -7,13 +7,11 @@ relations that scans read are named by the caller: temporary views, or whatever 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import singledispatch
 
 from headway.base.errors import InternalError
-from headway.plan.expressions import Expression, quote, substitute
+from headway.plan.expressions import quote, substitute
 from headway.plan.graph import use_counts, walk
 from headway.plan.nodes import (
     Aggregate,
@@ -34,8 +32,6 @@ from headway.plan.nodes import (
     Values,
     Window,
 )
-
-_QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'", re.DOTALL)
 
 Relations = Callable[[Scan | StateScan], str]
 
@@ -69,17 +65,7 @@ def to_spark_sql(plan: QueryPlan, relations: Relations) -> str:
     )
     # Nothing orders rows above the last ORDER BY, so Spark keeps the order that it makes.
     shared = f"WITH {', '.join(tables)}\n" if tables else ""
-    return _without_variables(f"{shared}SELECT {renamed} FROM {names[plan.root]}")
-
-
-def _without_variables(text: str) -> str:
-    """Spark puts the values of variables even into strings: `${...}` in one must not look so."""
-
-    def hidden(match: re.Match[str]) -> str:
-        token = match.group(0)
-        return token.replace("${", "\\u0024{") if token.startswith("'") else token
-
-    return _QUOTED.sub(hidden, text) if "${" in text else text
+    return f"{shared}SELECT {renamed} FROM {names[plan.root]}"
 
 
 def _select_with_subqueries(node: Node, names: dict[Node, str], relations: Relations) -> str:
@@ -101,12 +87,6 @@ def _named(output: Named) -> str:
     column = output.expression.column
     text = output.expression.text
     return text if column == output.name else f"{text} AS {quote(output.name)}"
-
-
-def _not_ordinal(expression: Expression) -> str:
-    """A key's text; a whole number by itself would be read as the position of a column."""
-    text = expression.text
-    return f"CAST({text} AS {expression.type})" if text.strip("()").isdigit() else text
 
 
 @singledispatch
@@ -171,7 +151,7 @@ def _(node: Aggregate, names: dict[Node, str], relations: Relations) -> str:
     text = f"SELECT {', '.join(outputs)} FROM {names[node.input]}"
     if not node.keys:
         return text
-    return f"{text} GROUP BY {', '.join(_not_ordinal(key.expression) for key in node.keys)}"
+    return f"{text} GROUP BY {', '.join(key.expression.text for key in node.keys)}"
 
 
 @_select.register
@@ -183,10 +163,7 @@ def _(node: Window, names: dict[Node, str], relations: Relations) -> str:
 
 @_select.register
 def _(node: Sort, names: dict[Node, str], relations: Relations) -> str:
-    keys = ", ".join(
-        replace(key, expression=replace(key.expression, text=_not_ordinal(key.expression))).text
-        for key in node.keys
-    )
+    keys = ", ".join(key.text for key in node.keys)
     return f"SELECT * FROM {names[node.input]} ORDER BY {keys}"
 
 

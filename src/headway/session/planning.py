@@ -17,7 +17,7 @@ from headway.plan.serialize import plan_to_builtins
 from headway.plan.sides import choose_build_sides
 from headway.plan.sources import FileSource, Source
 from headway.plan.statistics import TableStatistics, source_statistics
-from headway.storage import QueryRecord, TableRecord, fingerprint_files
+from headway.storage import FileFingerprint, QueryRecord, TableRecord, fingerprint_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -127,9 +127,17 @@ def tables_of(queries: list[PlannedQuery]) -> tuple[TableRecord, ...]:
             if isinstance(node, Scan) and isinstance(node.source, FileSource):
                 sources.setdefault(f"{node.source.table} {node.source.files}", node.source)
     return tuple(
-        TableRecord(source.table, source.format, tuple(fingerprint_files(source.files)))
+        TableRecord(source.table, source.format, _fingerprints(source))
         for source in sources.values()
     )
+
+
+def _fingerprints(source: FileSource) -> tuple[FileFingerprint, ...]:
+    """None where only Spark can reach the files (a Hadoop store, its own credentials)."""
+    try:
+        return tuple(fingerprint_files(source.files))
+    except HeadwayError:
+        return ()
 
 
 def _note(found: Estimate) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -71,9 +72,9 @@ class RunHandle:
         self._started: dict[str, float] = {}
         self._results: dict[str, KeptResult] = {}
         self._cancelled = False
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._work, name=f"headway-{run.run_id}")
-        self._thread.daemon = True  # a killed or interrupted driver must not wait for its queries
+        self._thread.daemon = True
 
     def start(self) -> RunHandle:
         self._thread.start()
@@ -100,6 +101,10 @@ class RunHandle:
         if self._failure is not None:
             raise self._failure
         return True
+
+    def join(self) -> None:
+        """Wait for the end without asking how it went."""
+        self._thread.join()
 
     def progress(self) -> tuple[QueryProgress, ...]:
         """Every query of the run, in its order."""
@@ -135,7 +140,7 @@ class RunHandle:
             raise self._progress[name].error or QueryFailed(f"query {name} has no result")
         planned = self._queries[name]
         assert planned.frame is not None
-        if not kept.pieces:
+        if not kept.kept:
             return planned.frame
         return open_result(planned.frame.sparkSession, self._run, kept)
 
@@ -159,7 +164,8 @@ class RunHandle:
             with self._lock:
                 stops = list(self._stops.values())
             for stop in stops:
-                stop()
+                with suppress(HeadwayError):  # it is asked again as long as the query runs
+                    stop()
             self._thread.join(_STOP_INTERVAL)
 
     def _one(self, name: str | None) -> str:
@@ -173,14 +179,44 @@ class RunHandle:
         return name
 
     def _work(self) -> None:
+        """Queries in daemon threads, so that a driver that is to end does not wait for them."""
+        waiting = deque(self._queries.values())
+        count = min(self._settings.run.parallel_queries, len(waiting))
+        workers = [
+            threading.Thread(target=self._work_off, args=(waiting,), daemon=True)
+            for _ in range(count)
+        ]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
         try:
-            workers = min(self._settings.run.parallel_queries, len(self._queries))
-            with ThreadPoolExecutor(workers, f"headway-{self.id}") as pool:
-                for _ in pool.map(self._run_query, self._queries.values()):
-                    pass
             self._run.end(self._final_status())
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
-            self._failure = error
+        except HeadwayError as error:
+            self._failure = self._failure or error
+
+    def _work_off(self, waiting: deque[PlannedQuery]) -> None:
+        while waiting:
+            try:
+                query = waiting.popleft()
+            except IndexError:
+                return
+            if self._failure is not None:
+                self._give_up(query, self._failure)
+                continue
+            try:
+                self._run_query(query)
+            except Exception as error:  # noqa: BLE001 - handed to whoever waits
+                # The store failed under the run: without it no further query can be kept.
+                self._failure = error
+                self._give_up(query, error)
+
+    def _give_up(self, query: PlannedQuery, cause: Exception) -> None:
+        error = cause if isinstance(cause, HeadwayError) else QueryFailed(f"{cause!r}")
+        with self._lock:
+            self._watches.pop(query.name, None)
+            self._stops.pop(query.name, None)
+        self._update(query.name, status=QueryStatus.FAILED, error=error)
 
     def _final_status(self) -> Any:
         statuses = {progress.status for progress in self._progress.values()}
@@ -211,6 +247,7 @@ class RunHandle:
             rows=kept.rows,
             bytes=kept.bytes,
             seconds=round(seconds, 6),
+            kept=kept.kept,
             pieces=list(kept.pieces),
             schema=kept.schema,
         )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.base.config import SETTINGS, Settings, load_settings
-from headway.base.errors import PlanNotImportable, WrongUsage
+from headway.base.errors import HeadwayError, PlanNotImportable, WrongUsage
 from headway.session.observations import Observations
 from headway.session.planning import PlannedQuery, tables_of, with_plan, without_plan
 from headway.session.runs import RunHandle
@@ -45,6 +46,7 @@ class Session:
         self._engine = SparkEngine(spark)
         self._observations = Observations(self.store) if settings.statistics.observe else None
         self._observer = ThreadPoolExecutor(1, "headway-observer")
+        self._runs: list[RunHandle] = []
         sweep_runs(self.store)
 
     def sql(self, text: str, *, name: str | None = None) -> Query:
@@ -76,11 +78,26 @@ class Session:
                 {setting.name: self.settings.text(setting.name) for setting in SETTINGS},
             ),
         )
-        return RunHandle(run, planned, self._engine, self.settings, self._observe).start()
+        handle = RunHandle(run, planned, self._engine, self.settings, self._observe)
+        self._runs.append(handle.start())
+        return handle
 
     def explain(self, query: Query | str | DataFrame) -> str:
-        """What would run where, and why."""
-        (planned,) = self.plan(query)
+        """What would run where, and why. Nothing is run, and a command is refused for that."""
+        from headway.spark.catalyst import is_command
+        from headway.spark.errors import named_error
+
+        asked = self._query(query)
+        try:
+            command = asked.frame is None and is_command(self.spark, asked.sql)
+        except Exception as error:
+            raise named_error(error) from error
+        if command:
+            raise WrongUsage(
+                f"{asked.name} is a command, which Spark runs as soon as it sees it",
+                hint="explain the query inside it",
+            )
+        (planned,) = self.plan(asked)
         if planned.error is not None:
             raise planned.error
         return planned.explain()
@@ -103,7 +120,6 @@ class Session:
         from headway.spark.catalyst import import_plan
         from headway.spark.errors import named_error
 
-        planned = PlannedQuery(query.name, query.sql, query.frame)
         try:
             frame = query.frame if query.frame is not None else self.spark.sql(query.sql)
         except Exception as error:  # noqa: BLE001 - named, and carried by the query alone
@@ -119,16 +135,21 @@ class Session:
     def _observe(self, query: PlannedQuery, kept: KeptResult) -> None:
         """File the row counts that Spark measured, beside the queries that come after."""
         if self._observations is not None and query.plan is not None and kept.rows >= 0:
-            self._observer.submit(self._file_observed, query, kept.rows)
+            self._observer.submit(self._file_observed, query, kept)
 
-    def _file_observed(self, query: PlannedQuery, rows: int) -> None:
+    def _file_observed(self, query: PlannedQuery, kept: KeptResult) -> None:
         from headway.spark.observe import observed_rows
 
         assert self._observations is not None and query.frame is not None and query.plan is not None
-        self._observations.add(observed_rows(query.frame, query.plan, rows))
+        # What the executors wrote, they ran as another query: its frame has measured nothing.
+        measured = None if len(kept.pieces) != 1 else query.frame
+        with suppress(HeadwayError):  # counts serve estimates alone
+            self._observations.add(observed_rows(measured, query.plan, kept.rows))
 
     def close(self) -> None:
-        """Finish what goes on beside the queries. The Spark session stays open."""
+        """Wait for the runs, and for what goes on beside them. The Spark session stays open."""
+        for run in self._runs:
+            run.join()
         self._observer.shutdown()
 
     def __enter__(self) -> Session:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from headway.base.errors import PlanNotImportable
 from headway.plan.expressions import Column, Expression, quote
 from headway.plan.nodes import Aggregate, AggregateCall, Named, Node, Project
-from headway.spark.expressions import refused
 from headway.spark.tree import Tree
 
 if TYPE_CHECKING:
@@ -83,21 +82,10 @@ def _function(reader: OperatorReader, tree: Tree) -> Call:
 def _offset_call(reader: OperatorReader, tree: Tree) -> Call:
     source, offset, default = tree.children
     arguments = list(_arguments(reader, (source, offset)))
-    if tree.name == "Lag":
-        # Catalyst keeps lag's offset negated.
-        arguments[1] = _negated(reader, offset)
     if not (default.name == "Literal" and default.fields["value"] is None):
         arguments.append(reader.expressions.read(default))
     ignore = bool(tree.fields["ignoreNulls"])
     return Call(_OFFSETS[tree.name], tuple(arguments), ignore_nulls=ignore, framed=False)
-
-
-def _negated(reader: OperatorReader, offset: Tree) -> Expression:
-    if offset.name == "UnaryMinus":
-        return reader.expressions.read(offset.children[0])
-    if offset.name == "Literal":
-        return Expression(str(abs(int(offset.fields["value"]))), "int", False)
-    raise refused(offset, "the offset of lag is no constant")
 
 
 def _arguments(
@@ -107,7 +95,7 @@ def _arguments(
 
 
 def read_aggregate(reader: OperatorReader, tree: Tree) -> Node:
-    source = reader._read(tree.children[0])
+    source = reader.read_input(tree)
     return _AggregateReader(reader, source).read(tree)
 
 

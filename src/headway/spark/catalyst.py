@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from headway.base.errors import InvalidPlan, PlanNotImportable
+from headway.base.errors import PlanNotImportable
 from headway.plan.nodes import QueryPlan
 from headway.plan.reuse import share_equal_subplans
 from headway.plan.sources import Source
@@ -31,7 +31,6 @@ MEANING = (
     "spark.sql.legacy.sizeOfNull",
     "spark.sql.legacy.timeParserPolicy",
     "spark.sql.mapKeyDedupPolicy",
-    "spark.sql.parser.escapedStringLiterals",
 )
 
 _EXCLUDED_RULES = (
@@ -65,18 +64,34 @@ def import_plan(frame: DataFrame) -> ImportedPlan:
             "the DataFrame belongs to a Spark Connect session, whose plans are out of reach",
             hint="use a classic session: SparkSession.builder without .remote()",
         )
-    analysed = frame._jdf.queryExecution().analyzed()
+    execution = frame._jdf.queryExecution()
+    if execution.commandExecuted().getClass().getSimpleName() == "CommandResult":
+        raise PlanNotImportable("operator CommandResult: it is a command that has already run")
     try:
-        return _import(spark, analysed, frame.columns)
-    except InvalidPlan as error:
-        raise PlanNotImportable(f"the plan does not fit together: {error}") from error
+        return _import(spark, execution.analyzed(), frame.columns)
+    except PlanNotImportable:
+        raise
     except (Py4JJavaError, PySparkException) as error:
         raise PlanNotImportable(f"Spark could not plan it: {_first_line(error)}") from error
+    except Exception as error:
+        # Whatever the import trips over, Spark still runs the query: it is never the user's loss.
+        raise PlanNotImportable(
+            f"the import failed: {type(error).__name__} {_first_line(error)}"
+        ) from error
 
 
 def session_settings(spark: SparkSession) -> dict[str, str]:
     """The session's values of the settings that a plan carries."""
     return {key: str(spark.conf.get(key)) for key in MEANING}
+
+
+def is_command(spark: SparkSession, text: str) -> bool:
+    """Whether Spark would run the text at once: INSERT, CREATE, SHOW and the like."""
+    jvm: Any = spark._jvm
+    parsed = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    kinds = ("Command", "ParsedStatement")
+    names = (f"org.apache.spark.sql.catalyst.plans.logical.{kind}" for kind in kinds)
+    return any(jvm.java.lang.Class.forName(name).isInstance(parsed) for name in names)
 
 
 def _import(spark: SparkSession, analysed: Any, names: list[str]) -> ImportedPlan:
@@ -104,7 +119,7 @@ def _optimise(spark: SparkSession, analysed: Any) -> Any:
     excluded = [rule for rule in (conf.get(_EXCLUDED_KEY, ""), *_EXCLUDED_RULES) if rule]
     conf.set(_EXCLUDED_KEY, ",".join(excluded))
     jvm: Any = spark._jvm
-    mode = jvm.org.apache.spark.sql.execution.CommandExecutionMode.ALL()
+    mode = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
     return copy.sessionState().executePlan(analysed, mode).optimizedPlan()
 
 

@@ -6,7 +6,10 @@ import os
 import secrets
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headway.spark.adaptive import QueryWatch
@@ -53,19 +56,32 @@ class SparkEngine:
         """
         context = self._spark.sparkContext
         group = f"headway-{run.run_id}-{query}-{secrets.token_hex(2)}"
-        context.setJobGroup(group, f"Headway run {run.run_id}: {query}", interruptOnCancel=True)
-        started(QueryWatch(frame, group), lambda: self._cancel(group))
         try:
+            context.setJobGroup(group, f"Headway run {run.run_id}: {query}", interruptOnCancel=True)
+            started(QueryWatch(frame, group), lambda: self._cancel(group))
             if not has_arrow_form(frame):
                 return discard_result(frame)
             if large and keep:
                 return write_result(frame, run, query)
-            return collect_result(frame, run, query, keep=keep)
+            return self._collect(frame, run, query, keep=keep)
         except Exception as error:
             raise named_error(error) from error
         finally:
-            context._jsc.clearJobGroup()
+            with suppress(Py4JError):
+                context._jsc.clearJobGroup()
+
+    def _collect(self, frame: DataFrame, run: Run, query: str, *, keep: bool) -> KeptResult:
+        try:
+            return collect_result(frame, run, query, keep=keep)
+        except (Py4JError, PySparkException) as error:
+            if not keep or "spark.driver.maxResultSize" not in str(error):
+                raise
+            # Larger than anybody thought, and than the driver takes.
+            return write_result(frame, run, query)
 
     def _cancel(self, group: str) -> None:
         # A query is many jobs: those that it has not started yet are to stay away as well.
-        self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
+        try:
+            self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
+        except Exception as error:
+            raise named_error(error) from error

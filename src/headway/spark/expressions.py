@@ -13,8 +13,8 @@ from typing import Any
 
 from headway.base.errors import PlanNotImportable
 from headway.plan.expressions import Expression, Subquery, quote, string_literal
-from headway.spark.tree import Tree
-from headway.spark.types import constant_text, ddl_of, timestamp_text
+from headway.spark.tree import Tree, sequence
+from headway.spark.types import constant_text, ddl_of, timestamp_text, type_text
 
 Writer = Callable[["ExpressionReader", Tree], str]
 
@@ -44,8 +44,10 @@ class ExpressionReader:
         self._name_of = name_of
         self._import_subquery = import_subquery
         self._functions = functions
-        self._ansi = settings["spark.sql.ansi.enabled"] == "true"
+        self.ansi = settings["spark.sql.ansi.enabled"].lower() == "true"
         self._time_zone = settings["spark.sql.session.timeZone"]
+        self._precision_loss = settings["spark.sql.decimalOperations.allowPrecisionLoss"].lower()
+        self._size_of_null = settings["spark.sql.legacy.sizeOfNull"].lower() == "true"
         self._found: list[Subquery] = []
         self._stand_ins: dict[int, str] = {}
 
@@ -120,13 +122,14 @@ class ExpressionReader:
     def check_options(self, tree: Tree) -> None:
         """Everything the node was made with is an argument, or is what the session says anyway."""
         expected = {
-            "failOnError": self._ansi,
-            "ansiEnabled": self._ansi,
-            "legacySizeOfNull": not self._ansi,
+            "failOnError": self.ansi,
+            "ansiEnabled": self.ansi,
+            "legacySizeOfNull": not self.ansi and self._size_of_null,
             "timeZoneId": self._time_zone,
             "nullOnDivideByZero": True,
             "ignoreNulls": True,
             "useStringTypeWhenEmpty": False,
+            "legacyInterval": False,
         }
         for field, value in tree.fields.items():
             if field in ("evalMode", "evalContext"):
@@ -145,8 +148,12 @@ class ExpressionReader:
 
     def check_mode(self, tree: Tree) -> None:
         mode = self.eval_mode(tree)
-        if mode != ("ANSI" if self._ansi else "LEGACY"):
+        if mode != ("ANSI" if self.ansi else "LEGACY"):
             raise refused(tree, f"it is evaluated in {mode} mode, unlike the session")
+        if "evalContext" in tree.fields:
+            loss = str(tree.handle.evalContext().allowDecimalPrecisionLoss()).lower()
+            if loss != self._precision_loss:
+                raise refused(tree, "it loses decimal precision unlike the session")
 
     def attribute(self, tree: Tree) -> str:
         return quote(self._name_of(tree))
@@ -160,11 +167,13 @@ class ExpressionReader:
         ddl = ddl_of(tree.fields["dataType"])
         mode = self.eval_mode(tree)
         inner = self.text(tree.children[0])
+        if tree.fields.get("timeZoneId") not in (None, self._time_zone):
+            raise refused(tree, f"it casts in time zone {tree.fields['timeZoneId']}")
         if mode == "TRY":
-            return f"try_cast({inner} AS {ddl.upper()})"
-        if mode != ("ANSI" if self._ansi else "LEGACY") and not self._never_fails(tree, ddl):
+            return f"try_cast({inner} AS {type_text(ddl)})"
+        if mode != ("ANSI" if self.ansi else "LEGACY") and not self._never_fails(tree, ddl):
             raise refused(tree, f"it casts in {mode} mode, unlike the session")
-        return f"CAST({inner} AS {ddl if '<' in ddl else ddl.upper()})"
+        return f"CAST({inner} AS {type_text(ddl)})"
 
     def _never_fails(self, tree: Tree, ddl: str) -> bool:
         source = self.type_of(tree.children[0])
@@ -205,6 +214,16 @@ def _infix(sign: str) -> Writer:
     return write
 
 
+def _checked_infix(sign: str) -> Writer:
+    """An operator whose class has options, such as a time zone, that its text does not show."""
+
+    def write(reader: ExpressionReader, tree: Tree) -> str:
+        reader.check_options(tree)
+        return _infix(sign)(reader, tree)
+
+    return write
+
+
 def _suffix(words: str) -> Writer:
     return lambda reader, tree: f"({reader.text(tree.children[0])} {words})"
 
@@ -235,7 +254,11 @@ def _literal(reader: ExpressionReader, tree: Tree) -> str:
     if text is None and ddl in ("timestamp", "timestamp_ntz"):
         text = timestamp_text(int(tree.handle.value()), zoned=ddl == "timestamp")
     if text is None:
+        if "timestamp" in ddl:
+            raise refused(tree, f"a constant of the type {ddl} has no text that keeps its moment")
         text = str(tree.handle.sql())
+        # Decimals inside nested constants are written without their precision.
+        text = f"CAST({text} AS {type_text(ddl)})" if "decimal" in ddl else text
     return text
 
 
@@ -274,10 +297,10 @@ def _like(reader: ExpressionReader, tree: Tree) -> str:
 
 def _like_list(words: str) -> Writer:
     def write(reader: ExpressionReader, tree: Tree) -> str:
-        patterns = tree.handle.patterns()
-        texts = [
-            string_literal(str(patterns.apply(i).toString())) for i in range(patterns.length())
-        ]
+        patterns = sequence(tree.handle.patterns())
+        if any(pattern is None for pattern in patterns):
+            raise refused(tree, "one of its patterns is NULL")
+        texts = [string_literal(str(pattern.toString())) for pattern in patterns]
         return f"({reader.text(tree.children[0])} {words} ({', '.join(texts)}))"
 
     return write
@@ -290,7 +313,7 @@ def _struct_field(reader: ExpressionReader, tree: Tree) -> str:
 
 
 def _item(reader: ExpressionReader, tree: Tree) -> str:
-    if "failOnError" in tree.fields and tree.fields["failOnError"] != reader._ansi:
+    if "failOnError" in tree.fields and tree.fields["failOnError"] != reader.ansi:
         raise refused(tree, "it treats a missing element unlike the session")
     child, key = (reader.text(part) for part in tree.children)
     return f"{child}[{key}]"
@@ -335,19 +358,19 @@ _WRITERS: dict[str, Writer] = {
     "Multiply": _arithmetic("*", "try_multiply"),
     "Divide": _arithmetic("/", "try_divide"),
     "Remainder": _arithmetic("%", "try_mod"),
-    "IntegralDivide": _arithmetic("DIV", "no_such_function"),
+    "IntegralDivide": _checked_infix("DIV"),
     "UnaryMinus": _negative,
-    "DateAddInterval": _infix("+"),
-    "DateAddYMInterval": _infix("+"),
-    "TimestampAddInterval": _infix("+"),
-    "TimestampAddYMInterval": _infix("+"),
-    "TimeAdd": _infix("+"),
-    "SubtractDates": _infix("-"),
-    "SubtractTimestamps": _infix("-"),
-    "MultiplyDTInterval": _infix("*"),
-    "MultiplyYMInterval": _infix("*"),
-    "DivideDTInterval": _infix("/"),
-    "DivideYMInterval": _infix("/"),
+    "DateAddInterval": _checked_infix("+"),
+    "DateAddYMInterval": _checked_infix("+"),
+    "TimestampAddInterval": _checked_infix("+"),
+    "TimestampAddYMInterval": _checked_infix("+"),
+    "TimeAdd": _checked_infix("+"),
+    "SubtractDates": _checked_infix("-"),
+    "SubtractTimestamps": _checked_infix("-"),
+    "MultiplyDTInterval": _checked_infix("*"),
+    "MultiplyYMInterval": _checked_infix("*"),
+    "DivideDTInterval": _checked_infix("/"),
+    "DivideYMInterval": _checked_infix("/"),
     "ReplicateRows": _replicate,
     "BitwiseAnd": _infix("&"),
     "BitwiseOr": _infix("|"),

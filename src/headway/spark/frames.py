@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from headway.base.errors import InternalError, PlanNotRunnable
 from headway.plan.nodes import QueryPlan, Scan, StateScan
 from headway.plan.sources import FileSource, RangeSource
 from headway.plan.spark_sql import to_spark_sql
 from headway.spark.types import ddl_of
+
+# How our own texts are to be read, whatever the session is used to.
+_READING = {
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.groupByOrdinal": "false",
+    "spark.sql.orderByOrdinal": "false",
+}
 
 StateFrames = Callable[[StateScan], DataFrame]
 
@@ -32,14 +41,14 @@ def frame_of(
     `session_frames` holds the data that only its own session can reach, by the source's id, and
     `state_frames` opens a saved state.
     """
-    session = _session_with(spark, dict(plan.settings))
+    session = _session_for(spark, plan)
     views: dict[Any, str] = {}
 
     def relation(node: Scan | StateScan) -> str:
         key = node.source if isinstance(node, Scan) else node
         if key not in views:
             frame = _open(session, node, session_frames or {}, state_frames)
-            views[key] = f"headway_{secrets.token_hex(8)}"
+            views[key] = f"headway_table_{len(views) + 1}"
             frame.createOrReplaceTempView(views[key])
         return views[key]
 
@@ -47,23 +56,19 @@ def frame_of(
         frame = session.sql(to_spark_sql(plan, relation))
     except AnalysisException as error:
         raise InternalError(f"Spark does not take the plan back: {error}") from error
-    finally:
-        # The frame holds what it resolved: the names have done their work.
-        for view in views.values():
-            session.catalog.dropTempView(view)
     _check_schema(plan, frame)
     return frame
 
 
-def _session_with(spark: SparkSession, settings: dict[str, str]) -> SparkSession:
-    """`spark` itself where it has these settings, otherwise a session beside it that has."""
-    differing = {key: value for key, value in settings.items() if spark.conf.get(key) != value}
-    if not differing:
-        return spark
-    beside = spark.newSession()
-    for key, value in settings.items():
-        beside.conf.set(key, value)
-    return beside
+def _session_for(spark: SparkSession, plan: QueryPlan) -> SparkSession:
+    """A session beside `spark` with all of its settings, and those that the plan's texts need.
+
+    Its views go with it, and nobody else sees them.
+    """
+    session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    for key, value in (*plan.settings, *_READING.items()):
+        session.conf.set(key, value)
+    return session
 
 
 def _open(
@@ -106,11 +111,11 @@ def _in_session(spark: SparkSession, frame: DataFrame) -> DataFrame:
 def _open_files(spark: SparkSession, source: FileSource) -> DataFrame:
     reader = spark.read.format(source.format).options(**dict(source.options))
     if source.schema is not None:
-        reader = reader.schema(source.schema)
+        reader = reader.schema(StructType.fromJson(json.loads(source.schema)))
     if source.root is not None:
         reader = reader.option("basePath", source.root)
     if not source.files:
-        return spark.createDataFrame([], source.schema or "")
+        return spark.createDataFrame([], StructType.fromJson(json.loads(source.schema or "{}")))
     try:
         return reader.load([escape_glob(name) for name in source.files])
     except PySparkException as error:

@@ -11,7 +11,18 @@ from pyspark.sql import DataFrame
 from headway.base.errors import InvalidPlan, PlanNotImportable
 from headway.plan.canonical import row_keys
 from headway.plan.graph import walk
-from headway.plan.nodes import Aggregate, Filter, Limit, Node, Project, QueryPlan, Sort, Window
+from headway.plan.nodes import (
+    Aggregate,
+    Filter,
+    Limit,
+    Node,
+    Project,
+    QueryPlan,
+    Scan,
+    Sort,
+    Window,
+)
+from headway.plan.sources import SessionSource
 from headway.spark.catalyst import session_settings
 from headway.spark.operators import OperatorReader
 from headway.spark.tree import Handle, sequence, tree_of
@@ -20,11 +31,15 @@ _COUNTED = ("FilterExec", "JoinExec", "HashAggregateExec")
 _MOST_NODES = 24
 
 
-def observed_rows(frame: DataFrame, plan: QueryPlan, result_rows: int) -> dict[str, float]:
+def observed_rows(frame: DataFrame | None, plan: QueryPlan, result_rows: int) -> dict[str, float]:
     """Counts for the nodes of `plan`: of its result, and of the filters, joins and aggregates that
-    Spark ran to their end."""
+    Spark ran to their end in `frame`."""
+    if any(isinstance(n, Scan) and isinstance(n.source, SessionSource) for n in walk(plan.root)):
+        return {}  # what a session holds under a name is other data in the next
     keys = row_keys(plan.root)
     found = {keys[plan.root]: float(result_rows)}
+    if frame is None:
+        return found
     if any(isinstance(node, Limit) and not _after_collecting(node) for node in walk(plan.root)):
         return found  # a limit that stops its input early makes every count below it partial
     wanted = set(keys.values())
@@ -58,7 +73,7 @@ def _measured(frame: DataFrame) -> Iterator[tuple[str, float]]:
             return
         try:
             logical = OperatorReader(spark, settings).read(tree_of(link.get()))
-        except (PlanNotImportable, InvalidPlan):
+        except (PlanNotImportable, InvalidPlan, KeyError):
             continue  # what Spark's own rules wrote there has no place in a plan
         yield row_keys(logical)[logical], float(metric.get().value())
 

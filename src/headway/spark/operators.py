@@ -175,18 +175,18 @@ class OperatorReader:
                 for child in tree.children:
                     self.used |= set(self.output_ids(child.handle))
 
-    def _input(self, tree: Tree) -> Node:
+    def read_input(self, tree: Tree) -> Node:
         return self._read(tree.children[0])
 
     def _project(self, tree: Tree) -> Node:
-        source = self._input(tree)
+        source = self.read_input(tree)
         items = tree.expression_list("projectList")
         types = self.output_types(tree)
         outputs = [self.named(item, *kind) for item, kind in zip(items, types, strict=True)]
         return select(source, outputs)
 
     def _filter(self, tree: Tree) -> Node:
-        return Filter(self._input(tree), self.expressions.read(tree.expression("condition")))
+        return Filter(self.read_input(tree), self.expressions.read(tree.expression("condition")))
 
     def _join(self, tree: Tree) -> Node:
         left, right = (self._read(child) for child in tree.children)
@@ -238,7 +238,7 @@ class OperatorReader:
         if not tree.fields["global"]:
             raise PlanNotImportable("a sort within partitions has no place in a plan")
         keys = tuple(self.sort_key(item) for item in tree.expression_list("order"))
-        return Sort(self._input(tree), keys)
+        return Sort(self.read_input(tree), keys)
 
     def _global_limit(self, tree: Tree) -> Node:
         count = _constant(tree.expression("limitExpr"))
@@ -252,13 +252,13 @@ class OperatorReader:
 
     def _local_limit(self, tree: Tree) -> Node:
         # Without its global half it only trims what an offset or a limit above it trims again.
-        return self._input(tree)
+        return self.read_input(tree)
 
     def _offset(self, tree: Tree) -> Node:
-        return Limit(self._input(tree), None, _constant(tree.expression("offsetExpr")))
+        return Limit(self.read_input(tree), None, _constant(tree.expression("offsetExpr")))
 
     def _window(self, tree: Tree) -> Node:
-        source = self._input(tree)
+        source = self.read_input(tree)
         partition = tuple(self.expressions.read(e) for e in tree.expression_list("partitionSpec"))
         order = tuple(self.sort_key(e) for e in tree.expression_list("orderSpec"))
         items = tree.expression_list("windowExpressions")
@@ -294,7 +294,7 @@ class OperatorReader:
         return Union(inputs, columns)
 
     def _expand(self, tree: Tree) -> Node:
-        source = self._input(tree)
+        source = self.read_input(tree)
         outputs = tree.expression_list("output")
         columns = tuple(self.column_of(attribute) for attribute in outputs)
         rows = []
@@ -311,7 +311,7 @@ class OperatorReader:
         return self._read(tree_of(tree.handle.logicalPlan()))
 
     def _generate(self, tree: Tree) -> Node:
-        source = self._input(tree)
+        source = self.read_input(tree)
         generator = self.expressions.read(tree.expression("generator"), nullable=True)
         outputs = tree.expression_list("generatorOutput")
         columns = tuple(self.column_of(attribute) for attribute in outputs)
@@ -343,7 +343,9 @@ def _conjuncts(tree: Tree) -> list[Tree]:
 def _is_null_aware(tree: Tree) -> bool:
     """Spark writes NOT IN as an anti join ON (a = b) OR isnull(a = b)."""
     return any(
-        part.name == "Or" and part.children[1].name == "IsNull"
+        part.name == "Or"
+        and part.children[1].name == "IsNull"
+        and part.children[0].handle.semanticEquals(part.children[1].children[0].handle)
         for part in _conjuncts(tree.expression("condition"))
     )
 
@@ -410,9 +412,9 @@ _READERS: dict[str, Callable[[OperatorReader, Tree], Node]] = {
     "Expand": OperatorReader._expand,
     "Generate": OperatorReader._generate,
     # Where rows lie is the engine's to choose.
-    "Repartition": OperatorReader._input,
-    "RepartitionByExpression": OperatorReader._input,
-    "RebalancePartitions": OperatorReader._input,
-    "SubqueryAlias": OperatorReader._input,
+    "Repartition": OperatorReader.read_input,
+    "RepartitionByExpression": OperatorReader.read_input,
+    "RebalancePartitions": OperatorReader.read_input,
+    "SubqueryAlias": OperatorReader.read_input,
     "LogicalQueryStage": OperatorReader._finished_stage,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -21,13 +22,34 @@ from headway.spark.types import constant_text, ddl_of, timestamp_text
 if TYPE_CHECKING:
     from headway.spark.operators import OperatorReader
 
-_PORTABLE_FORMATS = {"parquet", "orc", "csv", "json", "text"}
+_DATASOURCES = "org.apache.spark.sql.execution.datasources."
+# By the exact class: one that builds on Spark's own (Delta's does) reads its files otherwise.
+_PORTABLE_FORMATS = {
+    _DATASOURCES + "parquet.ParquetFileFormat": "parquet",
+    _DATASOURCES + "orc.OrcFileFormat": "orc",
+    _DATASOURCES + "csv.CSVFileFormat": "csv",
+    _DATASOURCES + "json.JsonFileFormat": "json",
+    _DATASOURCES + "text.TextFileFormat": "text",
+}
+# Reader options that say how to read, not where or with whose key.
+_READING_OPTIONS = {
+    name.lower()
+    for name in (
+        "sep", "delimiter", "header", "inferSchema", "quote", "escape", "comment", "nullValue",
+        "emptyValue", "nanValue", "positiveInf", "negativeInf", "dateFormat", "timestampFormat",
+        "timestampNTZFormat", "encoding", "charset", "mode", "multiLine", "lineSep", "locale",
+        "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "charToEscapeQuoteEscaping",
+        "unescapedQuoteHandling", "columnNameOfCorruptRecord", "enforceSchema", "samplingRatio",
+        "maxColumns", "maxCharsPerColumn", "preferDate", "primitivesAsString", "prefersDecimal",
+        "allowComments", "allowSingleQuotes", "allowNumericLeadingZeros", "allowUnquotedFieldNames",
+        "dropFieldIfAllNull", "wholetext", "mergeSchema", "datetimeRebaseMode", "int96RebaseMode",
+        "recursiveFileLookup", "pathGlobFilter", "modifiedBefore", "modifiedAfter",
+        "ignoreCorruptFiles", "ignoreMissingFiles", "compression",
+    )
+}  # fmt: skip
+_NEVER_KEPT = {"path", "basepath", "serialization.format"}
 _MOST_CONSTANTS = 2_000
 _REFUSED_LEAVES = {
-    "CommandResult": "it is the result of a command that has already run",
-    "StreamingRelation": "it is a stream",
-    "StreamingExecutionRelation": "it is a stream",
-    "StreamingRelationV2": "it is a stream",
     "CTERelationRef": "it is a common table expression that Spark does not inline",
 }
 
@@ -53,6 +75,8 @@ def read_relation(reader: OperatorReader, tree: Tree) -> Node:
 
 
 def _scan(reader: OperatorReader, tree: Tree, source: Source) -> Scan:
+    if "output" not in tree.fields:
+        raise PlanNotImportable(f"operator {tree.name}: its columns are out of reach")
     attributes = tree.expression_list("output")
     kept = [a for a in attributes if int(a.fields["exprId"]["id"]) in reader.used]
     if not isinstance(source, RangeSource) and getattr(source, "format", "") != "parquet":
@@ -88,28 +112,47 @@ def _file_source(tree: Tree, relation: Handle) -> FileSource | None:
     """The files behind a table, when any session that sees them can read them the same way."""
     if not relation.getClass().getName().endswith(".HadoopFsRelation"):
         return None
-    kind = str(relation.fileFormat().toString()).lower()
-    if kind not in _PORTABLE_FORMATS:
-        return None
+    kind = _PORTABLE_FORMATS.get(str(relation.fileFormat().getClass().getName()))
     location = relation.location()
-    files = tuple(unquote(str(name)) for name in location.inputFiles())
-    roots = [unquote(str(root.toString())) for root in sequence(location.rootPaths())]
-    partitioned = relation.partitionSchema().length() > 0
-    return FileSource(
-        _table_name(tree, roots),
-        kind,
-        tuple(sorted(files)),
-        roots[0] if partitioned and len(roots) == 1 else None,
-        _options(relation),
-        str(relation.schema().toDDL()),
-    )
+    options = _options(relation)
+    if kind is None or options is None:
+        return None
+    if not str(location.getClass().getName()).startswith(_DATASOURCES):
+        return None
+    schema = json.loads(relation.schema().json())
+    fields = {field["name"] for field in schema["fields"]}
+    used = [a for a in tree.expression_list("output") if a.fields["name"] not in fields]
+    if used:
+        return None  # columns about the files, such as _metadata
+    files = tuple(sorted(unquote(str(name)) for name in location.inputFiles()))
+    partitions = [field.name() for field in relation.partitionSchema().fields()]
+    root = _partition_root(files, partitions) if partitions else None
+    if partitions and root is None:
+        return None
+    name = _table_name(tree, [str(path.toString()) for path in sequence(location.rootPaths())])
+    return FileSource(name, kind, files, root, options, json.dumps(schema))
 
 
-def _options(relation: Any) -> tuple[tuple[str, str], ...]:
+def _partition_root(files: tuple[str, ...], columns: list[str]) -> str | None:
+    """The folder below which every file lies in a `column=value` folder per partition column."""
+    roots = set()
+    for file in files:
+        folders = file.split("/")[:-1]
+        named = [folder.partition("=")[0] for folder in folders[-len(columns) :]]
+        if [name.casefold() for name in named] != [column.casefold() for column in columns]:
+            return None
+        roots.add("/".join(folders[: -len(columns)]))
+    return roots.pop() if len(roots) == 1 else None
+
+
+def _options(relation: Handle) -> tuple[tuple[str, str], ...] | None:
+    """How the files are read; None when it takes an option that does not belong in a plan."""
     options = relation.options()
     keys = [str(key) for key in sequence(options.keys().toSeq())]
-    kept = sorted(key for key in keys if key.lower() not in ("path", "basepath"))
-    return tuple((key, str(options.apply(key))) for key in kept)
+    keys = sorted(key for key in keys if key.lower() not in _NEVER_KEPT)
+    if any(key.lower() not in _READING_OPTIONS for key in keys):
+        return None
+    return tuple((key, str(options.apply(key))) for key in keys)
 
 
 def _table_name(tree: Tree, roots: list[str]) -> str:
@@ -122,6 +165,8 @@ def _table_name(tree: Tree, roots: list[str]) -> str:
 
 def _session_source(reader: OperatorReader, tree: Tree) -> SessionSource:
     frame = _frame_of(reader, tree)
+    if len({name.casefold() for name in frame.columns}) < len(frame.columns):
+        raise PlanNotImportable(f"operator {tree.name}: two of its columns have one name")
     text = f"{tree.class_name} {tree.handle.toString()}"
     name = "session_" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     reader.frames[name] = frame

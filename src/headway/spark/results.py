@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headway.base.errors import InternalError, PieceMissing
@@ -27,13 +28,16 @@ _PIECE_SCHEMA = "name string, rows bigint, bytes bigint"
 
 @dataclass(frozen=True, slots=True)
 class KeptResult:
-    """The pieces of a result in the order of its rows; no pieces when it was not to be kept."""
+    """The pieces of a result in the order of its rows; a result without rows may have none.
+
+    `rows` is -1 where nobody counted them; `schema` is Spark's JSON.
+    """
 
     rows: int
     bytes: int
     pieces: tuple[str, ...]
     schema: str
-    """Spark's JSON of the schema."""
+    kept: bool = True
 
 
 def collect_result(frame: DataFrame, run: Run, query: str, *, keep: bool) -> KeptResult:
@@ -43,7 +47,7 @@ def collect_result(frame: DataFrame, run: Run, query: str, *, keep: bool) -> Kep
     if keep:
         pieces = (piece_name(query, 0, "driver"),)
         run.write_piece(pieces[0], _to_bytes(table))
-    return KeptResult(table.num_rows, table.nbytes, pieces, frame.schema.json())
+    return KeptResult(table.num_rows, table.nbytes, pieces, frame.schema.json(), keep)
 
 
 def write_result(frame: DataFrame, run: Run, query: str) -> KeptResult:
@@ -61,7 +65,7 @@ def write_result(frame: DataFrame, run: Run, query: str) -> KeptResult:
 def discard_result(frame: DataFrame) -> KeptResult:
     """Run the query for its own sake: its types have no Arrow form, so nothing can be kept."""
     frame.write.format("noop").mode("overwrite").save()
-    return KeptResult(-1, 0, (), frame.schema.json())
+    return KeptResult(-1, 0, (), frame.schema.json(), kept=False)
 
 
 def open_result(spark: SparkSession, run: Run, kept: KeptResult) -> DataFrame:
@@ -79,17 +83,8 @@ def open_result(spark: SparkSession, run: Run, kept: KeptResult) -> DataFrame:
     return numbers.mapInArrow(_reader(run.store.url, run.run_id, kept.pieces), schema)
 
 
-def result_table(run: Run, kept: KeptResult) -> pa.Table:
-    """The kept rows without Spark."""
-    tables = [pa.ipc.open_stream(run.read_piece(name)).read_all() for name in kept.pieces]
-    if not tables:
-        raise InternalError(f"the result of run {run.run_id} was not kept")
-    return pa.concat_tables(tables)
-
-
 def has_arrow_form(frame: DataFrame) -> bool:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
+    """Whether every type of the result can be kept."""
     try:
         to_arrow_schema(frame.schema)
     except PySparkException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,15 +22,26 @@ def ddl_of(json_type: Any) -> str:
     if kind == "map":
         return f"map<{ddl_of(json_type['keyType'])},{ddl_of(json_type['valueType'])}>"
     if kind == "struct":
-        inner = (f"{quote(f['name'])}:{ddl_of(f['type'])}" for f in json_type["fields"])
+        # A plain name without back-ticks, and a space: it must not read as a column, nor `:int`
+        # as a parameter. An expression that holds an odd name is refused for reading it so.
+        inner = (f"{_field_name(f['name'])}: {ddl_of(f['type'])}" for f in json_type["fields"])
         return f"struct<{','.join(inner)}>"
     return str(kind)
+
+
+def _field_name(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quote(name)
+
+
+def type_text(ddl: str) -> str:
+    """A type as SQL has it; the names inside a nested one keep their case."""
+    return ddl if "<" in ddl else ddl.upper()
 
 
 def constant_text(value: str | None, ddl: str) -> str | None:
     """The text of a constant from Catalyst's own text of it; None when that does not suffice."""
     if value is None:
-        return "NULL" if ddl == "void" else f"CAST(NULL AS {ddl.upper()})"
+        return "NULL" if ddl == "void" else f"CAST(NULL AS {type_text(ddl)})"
     if ddl in ("boolean", "int"):
         return value
     if ddl == "string":

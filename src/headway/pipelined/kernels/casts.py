@@ -17,6 +17,7 @@ CastWriter = Callable[[Translated, str], str]
 
 _BLANK = r"[\x00-\x20\x7F]*"
 _LIMITS = {"tinyint": 2**7, "smallint": 2**15, "int": 2**31, "bigint": 2**63}
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _EXACT_IN_DOUBLE = 15  # decimal digits
 
 
@@ -50,6 +51,8 @@ def _never_fails(source: str, target: str) -> bool:
     if source in INTEGRAL and target in INTEGRAL:
         return INTEGRAL.index(source) <= INTEGRAL.index(target)
     a, b = decimal_type(source), decimal_type(target)
+    if source in _DIGITS and b is not None:
+        return b.integral_digits >= _DIGITS[source]
     if a is not None and b is not None:
         return a.scale <= b.scale and a.integral_digits <= b.integral_digits
     if target == "double":
