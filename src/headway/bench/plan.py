@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from headway.base.errors import HeadwayError
@@ -70,6 +70,7 @@ class _Measured:
         try:
             imported = import_plan(frame)
             read = time.perf_counter()
+            self.imported = True
             plan = plan_from_json(plan_to_json(imported.plan))
             written = time.perf_counter()
             back = frame_of(spark, plan, session_frames=imported.frames)
@@ -77,7 +78,6 @@ class _Measured:
         except HeadwayError as error:
             self.reason = error.describe()
             return
-        self.imported = True
         if compare:
             verdict = same_result(frame, back)
             self.equal, self.rows, self.reason = verdict.equal, verdict.rows, verdict.difference
@@ -88,8 +88,8 @@ class _Measured:
 
 
 def _report(queries: list[_Measured], options: BenchmarkOptions) -> dict[str, Any]:
-    imports = _medians(queries, lambda query: query.import_seconds)
-    tpcds = _medians([q for q in queries if q.name.startswith("tpcds")], lambda q: q.import_seconds)
+    """Times are over the TPC-DS queries, whose plans are the larger ones."""
+    tpcds = [q for q in queries if q.name.startswith("tpcds") and q.import_seconds]
     return {
         "benchmark": "plan",
         "scale": options.scale,
@@ -97,18 +97,21 @@ def _report(queries: list[_Measured], options: BenchmarkOptions) -> dict[str, An
         "queries_imported": sum(query.imported for query in queries),
         "queries_equal": sum(query.equal for query in queries),
         "queries_with_rows": sum(query.rows > 0 for query in queries),
-        "import_seconds_median": statistics.median(tpcds),
-        "import_seconds_p95": statistics.quantiles(tpcds, n=20)[-1],
-        "import_seconds_median_all": statistics.median(imports),
-        "spark_planning_seconds_median": statistics.median(
-            _medians(queries, lambda query: query.spark_seconds)
-        ),
-        "export_seconds_median": statistics.median(
-            _medians(queries, lambda query: query.export_seconds)
-        ),
+        "import_seconds_median": _median(q.import_seconds for q in tpcds),
+        "import_seconds_p95": _p95(q.import_seconds for q in tpcds),
+        "spark_planning_seconds_median": _median(q.spark_seconds for q in tpcds),
+        "spark_planning_seconds_p95": _p95(q.spark_seconds for q in tpcds),
+        "export_seconds_median": _median(q.export_seconds for q in tpcds),
         "problems": {query.name: query.reason for query in queries if query.reason},
     }
 
 
-def _medians(queries: list[_Measured], seconds: Callable[[_Measured], list[float]]) -> list[float]:
-    return [statistics.median(seconds(query)) for query in queries if seconds(query)] or [0.0, 0.0]
+def _median(seconds: Iterable[list[float]]) -> float | None:
+    """Over queries, of each query's own median; None when nothing was measured."""
+    medians = [statistics.median(measured) for measured in seconds]
+    return statistics.median(medians) if medians else None
+
+
+def _p95(seconds: Iterable[list[float]]) -> float | None:
+    medians = [statistics.median(measured) for measured in seconds]
+    return statistics.quantiles(medians, n=20)[-1] if len(medians) > 1 else None
