@@ -213,10 +213,7 @@ class RunHandle:
 
     def _give_up(self, query: PlannedQuery, cause: Exception) -> None:
         error = cause if isinstance(cause, HeadwayError) else QueryFailed(f"{cause!r}")
-        with self._lock:
-            self._watches.pop(query.name, None)
-            self._stops.pop(query.name, None)
-        self._update(query.name, status=QueryStatus.FAILED, error=error)
+        self._ended(query.name, status=QueryStatus.FAILED, error=error)
 
     def _final_status(self) -> Any:
         statuses = {progress.status for progress in self._progress.values()}
@@ -251,19 +248,17 @@ class RunHandle:
             pieces=list(kept.pieces),
             schema=kept.schema,
         )
+        watch = self._watches.get(query.name)
+        total = watch.count().total if watch is not None else 1
         with self._lock:
             self._results[query.name] = kept
-            watch = self._watches.pop(query.name, None)
-            self._stops.pop(query.name, None)
-        total = watch.count().total if watch is not None else 1
-        rows = kept.rows if kept.rows >= 0 else None
-        self._update(
+        self._ended(
             query.name,
             status=QueryStatus.DONE,
             pipelines_done=total,
             pipelines_total=total,
             seconds=seconds,
-            rows=rows,
+            rows=kept.rows if kept.rows >= 0 else None,
         )
         self._observe(query, kept)
 
@@ -288,9 +283,6 @@ class RunHandle:
         )
 
     def _fail(self, query: PlannedQuery, error: HeadwayError, seconds: float) -> None:
-        with self._lock:
-            self._watches.pop(query.name, None)
-            self._stops.pop(query.name, None)
         interrupted = self._cancelled and query.error is None
         if interrupted and not isinstance(error, RunInterrupted):
             error = RunInterrupted("the query was interrupted")
@@ -304,7 +296,14 @@ class RunHandle:
             hint=error.hint,
             seconds=round(seconds, 6),
         )
-        self._update(query.name, status=status, seconds=seconds, error=error)
+        self._ended(query.name, status=status, seconds=seconds, error=error)
+
+    def _ended(self, name: str, **changes: Any) -> None:
+        """In one step: a query that is still running is never seen without its watch."""
+        with self._lock:
+            self._progress[name] = replace(self._progress[name], **changes)
+            self._watches.pop(name, None)
+            self._stops.pop(name, None)
 
     def _update(self, name: str, **changes: Any) -> None:
         with self._lock:
