@@ -82,6 +82,8 @@ def test_a_command_is_not_run_again(spark: SparkSession, headway: Session) -> No
         with pytest.raises(WrongUsage, match="command"):
             headway.explain("INSERT INTO counted VALUES (2)")
         assert spark.table("counted").count() == 1
+        headway.plan("CREATE TEMP VIEW doubled AS SELECT id * 2 AS d FROM counted", act=False)
+        assert "Scan counted" in headway.explain("SELECT d FROM doubled")
         headway.run("INSERT INTO counted VALUES (3)").wait()
         assert spark.table("counted").count() == 2
     finally:

@@ -205,6 +205,21 @@ def test_what_was_observed_replaces_estimates(spark: SparkSession, tmp_path: Pat
     assert "[400 rows]" in text and "[4 rows]" in text
 
 
+def test_what_the_executors_wrote_is_observed_by_its_rows_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The frame behind a large result was not run itself: its counters stand at zero."""
+    spark.range(1000).write.parquet(str(tmp_path / "data" / "numbers"))
+    query = "SELECT id + 1 AS next FROM numbers WHERE id % 2 = 0"
+    store = {"store_url": str(tmp_path / "store"), "results_collect_limit": "1B"}
+    with session(spark, **store) as headway:
+        headway.tables(tmp_path / "data")
+        headway.run(query).wait()
+    with session(spark, **store) as headway:
+        text = headway.explain(query)
+    assert "[500 rows]" in text and "[0 rows]" not in text
+
+
 def test_settings_come_from_spark_too(spark: SparkSession, tmp_path: Path) -> None:
     other = spark.newSession()
     other.conf.set("spark.headway.store.url", str(tmp_path / "from-spark"))

@@ -79,48 +79,46 @@ class Session:
             ),
         )
         handle = RunHandle(run, planned, self._engine, self.settings, self._observe)
-        self._runs.append(handle.start())
+        self._runs = [*(run for run in self._runs if not run.finished), handle.start()]
         return handle
 
     def explain(self, query: Query | str | DataFrame) -> str:
-        """What would run where, and why. Nothing is run, and a command is refused for that."""
-        from headway.spark.catalyst import is_command
-        from headway.spark.errors import named_error
-
-        asked = self._query(query)
-        try:
-            command = asked.frame is None and is_command(self.spark, asked.sql)
-        except Exception as error:
-            raise named_error(error) from error
-        if command:
-            raise WrongUsage(
-                f"{asked.name} is a command, which Spark runs as soon as it sees it",
-                hint="explain the query inside it",
-            )
-        (planned,) = self.plan(asked)
+        """What would run where, and why. Nothing is run."""
+        (planned,) = self.plan(query, act=False)
         if planned.error is not None:
             raise planned.error
         return planned.explain()
 
     def plan(
-        self, queries: Query | str | DataFrame | Iterable[Query | str | DataFrame]
+        self,
+        queries: Query | str | DataFrame | Iterable[Query | str | DataFrame],
+        *,
+        act: bool = True,
     ) -> list[PlannedQuery]:
-        """Plan queries without running them. One that cannot even be parsed carries its error."""
+        """Plan queries without running them. One that cannot even be parsed carries its error.
+
+        Spark runs a command, such as INSERT, as soon as it sees it: unless `act`, it is refused.
+        """
         asked = [self._query(item) for item in _listed(queries)]
         if not asked:
             raise WrongUsage("there is no query to run")
-        return [self._plan(query) for query in _named_apart(asked)]
+        return [self._plan(query, act=act) for query in _named_apart(asked)]
 
     def _query(self, item: Any) -> Query:
         if isinstance(item, Query):
             return item
         return self.sql(item) if isinstance(item, str) else self.dataframe(item)
 
-    def _plan(self, query: Query) -> PlannedQuery:
-        from headway.spark.catalyst import import_plan
+    def _plan(self, query: Query, *, act: bool) -> PlannedQuery:
+        from headway.spark.catalyst import import_plan, is_action
         from headway.spark.errors import named_error
 
         try:
+            if not act and query.frame is None and is_action(self.spark, query.sql):
+                raise WrongUsage(
+                    f"{query.name} is a command, which Spark runs as soon as it sees it",
+                    hint="explain the query inside it",
+                )
             frame = query.frame if query.frame is not None else self.spark.sql(query.sql)
         except Exception as error:  # noqa: BLE001 - named, and carried by the query alone
             return PlannedQuery(query.name, query.sql, None, error=named_error(error))
@@ -142,7 +140,7 @@ class Session:
 
         assert self._observations is not None and query.frame is not None and query.plan is not None
         # What the executors wrote, they ran as another query: its frame has measured nothing.
-        measured = None if len(kept.pieces) != 1 else query.frame
+        measured = query.frame if kept.collected else None
         with suppress(HeadwayError):  # counts serve estimates alone
             self._observations.add(observed_rows(measured, query.plan, kept.rows))
 

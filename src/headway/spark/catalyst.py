@@ -43,6 +43,12 @@ _IMPORT_SETTINGS = {
     "spark.sql.optimizer.windowGroupLimitThreshold": "-1",
     "spark.sql.optimizer.inSetConversionThreshold": str(2**31 - 1),
 }
+_SESSION_COMMANDS = (
+    "CreateViewCommand",  # of a temporary view; a view of the catalog is a CreateView
+    "CreateTempViewUsing",
+    "SetCommand",
+    "SetCatalogAndNamespace",
+)
 _EXCLUDED_KEY = "spark.sql.optimizer.excludedRules"
 
 
@@ -85,10 +91,15 @@ def session_settings(spark: SparkSession) -> dict[str, str]:
     return {key: str(spark.conf.get(key)) for key in MEANING}
 
 
-def is_command(spark: SparkSession, text: str) -> bool:
-    """Whether Spark would run the text at once: INSERT, CREATE, SHOW and the like."""
+def is_action(spark: SparkSession, text: str) -> bool:
+    """Whether Spark would do something as soon as it sees the text, such as INSERT or CREATE TABLE.
+
+    What only changes the session, such as a temporary view, does not count.
+    """
     jvm: Any = spark._jvm
     parsed = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    if str(parsed.getClass().getSimpleName()) in _SESSION_COMMANDS:
+        return False
     kinds = ("Command", "ParsedStatement")
     names = (f"org.apache.spark.sql.catalyst.plans.logical.{kind}" for kind in kinds)
     return any(jvm.java.lang.Class.forName(name).isInstance(parsed) for name in names)

@@ -30,7 +30,8 @@ _PIECE_SCHEMA = "name string, rows bigint, bytes bigint"
 class KeptResult:
     """The pieces of a result in the order of its rows; a result without rows may have none.
 
-    `rows` is -1 where nobody counted them; `schema` is Spark's JSON.
+    `rows` is -1 where nobody counted them; `schema` is Spark's JSON; `collected` says that the
+    frame itself was run, by the driver.
     """
 
     rows: int
@@ -38,6 +39,7 @@ class KeptResult:
     pieces: tuple[str, ...]
     schema: str
     kept: bool = True
+    collected: bool = False
 
 
 def collect_result(frame: DataFrame, run: Run, query: str, *, keep: bool) -> KeptResult:
@@ -47,7 +49,7 @@ def collect_result(frame: DataFrame, run: Run, query: str, *, keep: bool) -> Kep
     if keep:
         pieces = (piece_name(query, 0, "driver"),)
         run.write_piece(pieces[0], _to_bytes(table))
-    return KeptResult(table.num_rows, table.nbytes, pieces, frame.schema.json(), keep)
+    return KeptResult(table.num_rows, table.nbytes, pieces, frame.schema.json(), keep, True)
 
 
 def write_result(frame: DataFrame, run: Run, query: str) -> KeptResult:

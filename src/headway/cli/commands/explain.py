@@ -30,7 +30,8 @@ def explain(
 ) -> None:
     """Show how queries would run: plan, row estimates, pipelines, engine. Nothing is run.
 
-    Statements that act as soon as Spark reads them, such as CREATE VIEW, do act.
+    Temporary views and settings of a file are made, for the statements after them. Other commands,
+    such as INSERT, are refused: Spark would run them as soon as it sees them.
     """
     settings = options.settings_from(config, assignments, store=store, master=master)
     statements = read_statements(files or (), texts or (), name)
@@ -40,7 +41,7 @@ def explain(
         with steps_bar("planning", quiet=quiet) as tell:
             for number, query in enumerate(queries):
                 tell(query.name, number, len(queries))
-                planned += session.plan(query)
+                planned += session.plan(query, act=False)
         if json:
             print_json({"queries": [query.to_builtins() for query in planned]})
         else:
