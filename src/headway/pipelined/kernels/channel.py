@@ -1,0 +1,295 @@
+"""Channels at work: each has a DuckDB connection, and the tables in it are its state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from headway.base.errors import InternalError
+from headway.lineage.names import ChannelId
+from headway.lineage.records import Lineage
+from headway.lineage.topology import Partitioning, Topology
+from headway.pipelined.kernels.connection import configure
+from headway.pipelined.kernels.reading import folders_of, rows_of_units
+from headway.pipelined.kernels.typed import quoted
+from headway.pipelined.kernels.types import arrow_type, spark_type
+from headway.pipelined.programs import (
+    BATCH,
+    Action,
+    ColumnType,
+    Dataflow,
+    StageProgram,
+    Statement,
+    StoredPiece,
+    decode_dataflow,
+)
+
+_OUTPUT_BYTES = 64 << 20
+_FEWEST_ROWS = 1 << 16
+_COMPACT_ROWS = 1 << 20
+_WIDTHS = {"VARCHAR": 32, "BOOLEAN": 1, "TINYINT": 1, "SMALLINT": 2, "INTEGER": 4, "FLOAT": 4}
+_OUT = '"#out"'
+_NO_FLOATS = ("FLOAT", "DOUBLE")
+
+ReadPiece = Callable[[StoredPiece], pa.Table]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a task made: the slices for each consumer of the stage and each of its readers.
+
+    `more` says that the end of the side has a further portion to put out.
+    """
+
+    table: pa.Table
+    slices: tuple[tuple[pa.Table, ...], ...]
+    more: bool = False
+
+    @property
+    def rows(self) -> int:
+        return int(self.table.num_rows)
+
+    @property
+    def sizes(self) -> tuple[tuple[int, ...], ...]:
+        """The bytes of every slice; 0 only where there are no rows."""
+        return tuple(
+            tuple(max(1, int(s.nbytes)) if s.num_rows else 0 for s in slices)
+            for slices in self.slices
+        )
+
+
+class QueryKernels:
+    """One query in one worker: a database with a connection for every channel.
+
+    `read_piece` opens tables that were staged in the reliable store.
+    """
+
+    def __init__(
+        self,
+        payload: bytes,
+        *,
+        threads: int = 1,
+        memory: int | None = None,
+        scratch: Path | None = None,
+        read_piece: ReadPiece | None = None,
+    ) -> None:
+        self.dataflow: Dataflow = decode_dataflow(payload)
+        self._read_piece = read_piece
+        config: dict[str, Any] = {"threads": threads}
+        if memory is not None:
+            config["memory_limit"] = f"{memory // 1024}KiB"
+        if scratch is not None:
+            config["temp_directory"] = str(scratch)
+        self._database = duckdb.connect(":memory:", config=config)
+        self._database.execute("SET parquet_metadata_cache = true")
+        configure(self._database, readable=folders_of(self.dataflow))
+
+    @property
+    def topology(self) -> Topology:
+        return self.dataflow.topology
+
+    def open(self, channel: ChannelId) -> ChannelKernel:
+        """A channel with nothing in its state."""
+        return ChannelKernel(self.dataflow, channel, self._database.cursor(), self._read_piece)
+
+    def close(self) -> None:
+        self._database.close()
+
+
+class ChannelKernel:
+    """Runs the tasks of one channel, one at a time, from any thread."""
+
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        channel: ChannelId,
+        connection: duckdb.DuckDBPyConnection,
+        read_piece: ReadPiece | None,
+    ) -> None:
+        self._program: StageProgram = dataflow.stages[channel.stage]
+        self._connection = connection
+        self._read_piece = read_piece
+        configure(connection)
+        topology = dataflow.topology
+        consumers = topology.consumers[channel.stage]
+        self._readers = [len(topology.readers(channel, consumer)) for consumer in consumers]
+        self._keys = [
+            dataflow.stages[c.stage].sides[c.side].keys
+            if c.partitioning is Partitioning.HASH
+            else ()
+            for c in consumers
+        ]
+        self._result = dataflow.names if topology.stages[channel.stage].result else None
+        self._grown: dict[str, int] = {}
+        self._compacted: dict[str, int] = {}
+        self._portions = 0
+        for name, columns in self._program.tables.items():
+            self._execute(f"CREATE TEMP TABLE {quoted(name)} ({_declared(columns)})")
+
+    def execute(self, lineage: Lineage, inputs: Iterable[pa.Table]) -> Output:
+        """Run a task: `inputs` are its batches from upstream, in their order."""
+        if lineage.portion:
+            return self._portion(lineage.portion)
+        side = self._program.sides[lineage.side]
+        made: list[pa.Table] = []
+        tables = list(inputs)
+        if side.table is not None and lineage.count:
+            rows = self._units(lineage)
+            made += self._run(side.batch, rows)
+        elif tables:
+            self._connection.register(BATCH.strip('"'), pa.concat_tables(tables))
+            made += self._run(side.batch, BATCH)
+            self._connection.unregister(BATCH.strip('"'))
+        if lineage.ends:
+            return self._end(side.end, made)
+        return self._sliced(made, more=False)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _units(self, lineage: Lineage) -> str:
+        table = self._program.sides[lineage.side].table
+        assert table is not None
+        units = range(lineage.first, lineage.first + lineage.count)
+        if table.pieces:
+            if self._read_piece is None:
+                raise InternalError("a staged table is read where no store is open")
+            pieces = [self._read_piece(table.pieces[number]) for number in units]
+            self._connection.register("#pieces", pa.concat_tables(pieces))
+        return rows_of_units(table, units)
+
+    def _run(self, statements: Iterable[Statement], batch: str) -> list[pa.Table]:
+        """Run the statements over a batch; what they put out."""
+        made = []
+        for statement in statements:
+            sql = statement.sql.replace(BATCH, batch) if batch != BATCH else statement.sql
+            if statement.action is Action.EMIT:
+                made.append(self._fetch(sql))
+            else:
+                self._change(statement, sql)
+        return made
+
+    def _change(self, statement: Statement, sql: str) -> None:
+        assert statement.table is not None
+        table = quoted(statement.table)
+        if statement.action is Action.APPEND:
+            added = self._execute(f"INSERT INTO {table} {sql}").fetchone()
+            self._grown[statement.table] = self._grown.get(statement.table, 0) + (
+                added[0] if added else 0
+            )
+        elif statement.action is Action.DROP:
+            self._execute(f"DROP TABLE IF EXISTS {table}")
+        elif statement.action is Action.COMPACT:
+            self._compact(statement.table, sql)
+
+    def _compact(self, name: str, sql: str) -> None:
+        """Once the table has doubled since the last time; never while it is small."""
+        if self._grown.get(name, 0) < max(_COMPACT_ROWS, 2 * self._compacted.get(name, 0)):
+            return
+        self._execute(f'CREATE TEMP TABLE "#compact" AS {sql}')
+        self._execute(f"DROP TABLE {quoted(name)}")
+        self._execute(f'ALTER TABLE "#compact" RENAME TO {quoted(name)}')
+        counted = self._execute(f"SELECT count(*) FROM {quoted(name)}").fetchone()
+        self._grown[name] = self._compacted[name] = counted[0] if counted else 0
+
+    def _end(self, statements: tuple[Statement, ...], made: list[pa.Table]) -> Output:
+        limit = max(_FEWEST_ROWS, _OUTPUT_BYTES // _width(self._program.output))
+        put_out = self._run(statements, BATCH)
+        total = sum(table.num_rows for table in put_out)
+        if total <= limit:  # by rows alone, which a repeated task has as many of
+            return self._sliced(made + put_out, more=False)
+        self._keep_output(put_out)
+        self._portions = -(-total // limit)
+        if made:
+            raise InternalError("a side puts out rows both with its batches and at its end")
+        return self._portion(0)
+
+    def _keep_output(self, tables: list[pa.Table]) -> None:
+        self._connection.register("#all", pa.concat_tables(tables))
+        self._execute(f'CREATE TEMP TABLE {_OUT} AS SELECT * FROM "#all"')
+        self._connection.unregister("#all")
+
+    def _portion(self, number: int) -> Output:
+        """Rows that belong together by their values, so that a repeated task puts out the same;
+        those of an ordered result by their position."""
+        if self._result is not None:
+            limit = max(_FEWEST_ROWS, _OUTPUT_BYTES // _width(self._program.output))
+            sql = f"SELECT * FROM {_OUT} LIMIT {limit} OFFSET {number * limit}"
+        else:
+            columns = [quoted(c.name) for c in self._program.output if c.type not in _NO_FLOATS]
+            by = f"hash({', '.join(columns)})" if columns else "0"
+            sql = f"SELECT * FROM {_OUT} WHERE {by} % {self._portions} = {number}"
+        table = self._execute(sql).fetch_arrow_table()
+        more = number + 1 < self._portions
+        if not more:
+            self._execute(f"DROP TABLE {_OUT}")
+        return self._sliced([table], more=more)
+
+    def _fetch(self, sql: str) -> pa.Table:
+        """The rows, with the number of the reader that each goes to, per hashed consumer."""
+        parts = "".join(
+            f', CAST(hash({", ".join(keys)}) % {readers} AS UTINYINT) AS "#{number}"'
+            for number, (keys, readers) in enumerate(zip(self._keys, self._readers, strict=True))
+            if keys and readers > 1
+        )
+        text = f"SELECT *{parts} FROM ({sql})" if parts else sql
+        return self._execute(text).fetch_arrow_table()
+
+    def _sliced(self, tables: list[pa.Table], *, more: bool) -> Output:
+        tables = [table for table in tables if table.num_rows]
+        if not tables:
+            empty = pa.schema([]).empty_table()
+            return Output(empty, tuple(tuple([empty] * n) for n in self._readers), more)
+        table = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
+        width = len(self._program.output)
+        rows = table.select(list(range(width)))
+        if self._result is not None:
+            return Output(self._as_result(rows), (), more)
+        slices: list[tuple[pa.Table, ...]] = []
+        for number, (keys, readers) in enumerate(zip(self._keys, self._readers, strict=True)):
+            if keys and readers > 1:
+                slices.append(_split(rows, table.column(f"#{number}"), readers))
+            else:
+                slices.append(tuple([rows] * readers))
+        return Output(rows, tuple(slices), more)
+
+    def _as_result(self, rows: pa.Table) -> pa.Table:
+        """The columns as the user named them, of the types that Spark gives them."""
+        assert self._result is not None
+        if not self._result:
+            return rows
+        types = [arrow_type(spark_type(column.type)) for column in self._program.output]
+        fields = [pa.field(n, t) for n, t in zip(self._result, types, strict=True)]
+        arrays = [c.cast(t) for c, t in zip(rows.columns, types, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _execute(self, sql: str) -> duckdb.DuckDBPyConnection:
+        return self._connection.execute(sql)
+
+
+def _split(rows: pa.Table, parts: pa.ChunkedArray, readers: int) -> tuple[pa.Table, ...]:
+    """The rows of each reader, as slices of one table in the readers' order."""
+    numbers = parts.to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    sorted_rows = rows.take(pa.array(order))
+    bounds = np.searchsorted(numbers[order], np.arange(readers + 1))
+    return tuple(
+        sorted_rows.slice(int(start), int(stop - start))
+        for start, stop in pairwise(bounds)
+    )
+
+
+def _declared(columns: Iterable[ColumnType]) -> str:
+    return ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
+
+
+def _width(columns: Iterable[ColumnType]) -> int:
+    """About how many bytes a row takes; the same wherever it is asked."""
+    return max(1, sum(_WIDTHS.get(c.type, 16 if "(" in c.type else 8) for c in columns))
