@@ -78,9 +78,51 @@ class EngineSettings:
     """What runs the queries."""
 
     name: str = setting(
-        Choice(("auto", "spark")),
+        Choice(("auto", "spark", "pipelined")),
         "auto",
-        "The engine; `auto` takes the best one that serves the query.",
+        "The engine; `auto` takes the pipelined one where it serves the query, else Spark's own.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinedSettings:
+    """The pipelined engine: workers inside Spark's executors."""
+
+    workers: int = setting(
+        WholeNumber(0, 10_000),
+        0,
+        "Workers, one per executor; 0 for as many as there are executors.",
+    )
+    protection: str = setting(
+        Choice(("backup", "spool", "none")),
+        "backup",
+        "What keeps exchanged rows from being lost: a copy on the worker's own disk, one in the "
+        "reliable store, or nothing.",
+    )
+    control_store: str = setting(
+        Text(),
+        "sqlite",
+        "Where it is logged what each task read: `sqlite`, on the driver's disk; the address of a "
+        "Redis, such as `redis://host:6379/0`; or `none`, with which a lost worker fails the "
+        "query.",
+    )
+    task_size: int = setting(Size(), 128 * MIB, "A task reads about this much.")
+    inputs_per_task: int = setting(
+        WholeNumber(0, 1_000_000),
+        0,
+        "A task reads exactly so many of its inputs; 0 for as many as are there.",
+    )
+    blocking: bool = setting(YesNo(), False, "Run one stage at a time.")
+    broadcast_limit: int = setting(
+        Size(), 64 * MIB, "A build side that is larger is never copied to all channels."
+    )
+    memory: int = setting(
+        Size(), 0, "What a worker may use; 0 for a share of its executor's or machine's memory."
+    )
+    lease: float = setting(
+        Duration(minimum=0.5, maximum=3600.0),
+        2.0,
+        "A worker that says nothing for so long is taken for lost.",
     )
 
 
@@ -147,6 +189,7 @@ class Settings:
 
     store: StoreSettings = field(default_factory=StoreSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
+    pipelined: PipelinedSettings = field(default_factory=PipelinedSettings)
     results: ResultsSettings = field(default_factory=ResultsSettings)
     progress: ProgressSettings = field(default_factory=ProgressSettings)
     run: RunSettings = field(default_factory=RunSettings)

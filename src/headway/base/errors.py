@@ -157,3 +157,33 @@ class SparkNotStarted(HeadwayError):
     """Spark was asked to start and did not: its master, memory or own defaults are wrong."""
 
     name = "SPARK_NOT_STARTED"
+
+
+class WorkerNotStarted(HeadwayError):
+    """No executor could be given a worker process."""
+
+    name = "WORKER_NOT_STARTED"
+
+
+class WorkersLost(HeadwayError):
+    """All workers of a query are gone, and Spark gave no others."""
+
+    name = "WORKERS_LOST"
+
+
+class DriverUnreachable(HeadwayError):
+    """A worker started and found no driver at the address that it was given."""
+
+    name = "DRIVER_UNREACHABLE"
+
+
+class ControlStoreUnavailable(HeadwayError):
+    """The control store does not answer, or does not take what is written."""
+
+    name = "CONTROL_STORE_UNAVAILABLE"
+
+
+class ControlStoreNotDurable(HeadwayError):
+    """The control store would lose transactions that it has acknowledged."""
+
+    name = "CONTROL_STORE_NOT_DURABLE"

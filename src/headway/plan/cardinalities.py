@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import singledispatchmethod
+from math import prod
 
 from headway.plan.canonical import row_keys
 from headway.plan.expressions import Column, Expression
@@ -58,7 +59,7 @@ def estimate(
     observed: Mapping[str, float] | None = None,
 ) -> dict[Node, Estimate]:
     """Rows and bytes of every node; `observed` maps row keys to rows that were counted."""
-    estimator = _Estimator(statistics, observed or {}, row_keys(plan.root))
+    estimator = Estimator(statistics, observed or {}, row_keys(plan.root))
     for node in walk(plan.root):
         estimator.add(node)
     return estimator.estimates
@@ -71,7 +72,10 @@ def width_of(ddl: str) -> float:
     return float(_WIDTHS.get(ddl, _TEXT_WIDTH))
 
 
-class _Estimator:
+class Estimator:
+    """Estimates nodes one by one, each after its inputs. `keys` are the row keys of nodes, by which
+    `observed` counts are found."""
+
     def __init__(
         self, statistics: Statistics, observed: Mapping[str, float], keys: Mapping[Node, str]
     ) -> None:
@@ -85,7 +89,7 @@ class _Estimator:
         columns = self._inherited(node)
         self._columns[node] = columns
         rows = min(max(self._rows(node), self._fewest_rows(node)), _MOST_ROWS)
-        counted = self._observed.get(self._keys[node])
+        counted = self._observed.get(self._keys.get(node, ""))
         known = counted is not None
         rows = float(counted) if counted is not None else rows
         for name, column in columns.items():
@@ -180,22 +184,28 @@ class _Estimator:
         return left * share if node.join is JoinKind.SEMI else left * max(1 - share, 0.05)
 
     def _matches(self, node: Join, left: float, right: float) -> float:
-        rows = left * right
-        for key in node.keys:
-            sides = (
-                self._distinct(key.left, node.left),
-                self._distinct(key.right, node.right),
-            )
-            rows /= max(*sides, 1.0)
+        values = [
+            shared_values([self.domain(key.left, node.left), self.domain(key.right, node.right)])
+            for key in node.keys
+        ]
+        rows = left * right / key_values(values, left, right)
         if node.residual is not None:
             known = self._columns[node.left] | self._columns[node.right]
             rows *= selectivity(node.residual, known)
         return rows
 
-    def _distinct(self, expression: Expression, node: Node) -> float:
+    def distinct(self, expression: Expression, node: Node) -> float:
+        """How many values the expression takes over the rows of the node."""
         rows = self.estimates[node].rows
         known = [self._columns[node][name].distinct for name in expression.columns]
         return min(rows, max(known, default=1.0))
+
+    def domain(self, expression: Expression, node: Node) -> Domain:
+        """How many values the expression could take, had no row been filtered out."""
+        known = self._columns[node].get(expression.column or "")
+        if known is None or known.domain == float("inf"):
+            return Domain(max(self.distinct(expression, node), 1.0), False)
+        return Domain(max(known.domain, 1.0), known.unique)
 
     @_rows.register
     def _(self, node: Aggregate) -> float:
@@ -204,7 +214,7 @@ class _Estimator:
             return 1.0
         groups = 1.0
         for key in node.keys:
-            groups *= self._distinct(key.expression, node.input)
+            groups *= self.distinct(key.expression, node.input)
         # Keys depend on each other; even independent ones do not fill all their combinations.
         return min(groups, rows, max(rows**0.9, 1.0)) if len(node.keys) > 1 else min(groups, rows)
 
@@ -224,6 +234,33 @@ class _Estimator:
     @_rows.register
     def _(self, node: Generate) -> float:
         return self.estimates[node.input].rows * _ELEMENTS_PER_ARRAY
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """How many values a key can take. One that looks `unique` may take fewer: a number between far
+    extremes can refer to another table as well as name a row of its own."""
+
+    values: float
+    unique: bool
+
+
+def shared_values(domains: list[Domain]) -> float:
+    """The values that equal keys can have in common."""
+    certain = [domain.values for domain in domains if not domain.unique]
+    # Of two that look unique, the larger table probably refers to the smaller one.
+    found = max(certain) if certain else min(domain.values for domain in domains)
+    if certain and len(certain) < len(domains):
+        found = max(found, min(domain.values for domain in domains if domain.unique))
+    return max(found, 1.0)
+
+
+def key_values(values: list[float], left: float, right: float) -> float:
+    """How many values several keys take together, as those of a table that links two others do: no
+    more than a side has rows."""
+    if len(values) <= 1:
+        return values[0] if values else 1.0
+    return max(min(prod(values), left, right), *values, 1.0)
 
 
 def _of_output(output: Named, below: Mapping[str, ColumnEstimate]) -> ColumnEstimate:
@@ -246,9 +283,14 @@ def _of_field(column: Column, known: ColumnStatistics | None, rows: float) -> Co
         whole = column.type not in ("float", "double", "timestamp", "timestamp_ntz")
         distinct = min(rows, high - low + 1) if whole else rows
     elif column.type == "string":
-        distinct = max(rows**0.6, 1.0)
-    width = made.width if column.type != "string" else max(known.bytes / rows, 1.0)
-    return ColumnEstimate(max(distinct, 1.0), low, high, min(known.nulls / rows, 1.0), width)
+        # A dictionary's codes take as many bits as tell its values apart.
+        codes = 2.0 ** min(8 * known.bytes / rows, 40.0)
+        distinct = max(min(rows**0.6, codes), 1.0)
+    width = made.width if column.type != "string" else max(known.bytes / rows, 8.0)
+    distinct = max(distinct, 1.0)
+    return ColumnEstimate(
+        distinct, low, high, min(known.nulls / rows, 1.0), width, distinct, distinct > 0.9 * rows
+    )
 
 
 def _unknown(column: Column) -> ColumnEstimate:

@@ -21,11 +21,16 @@ _OTHER = 0.25
 
 @dataclass(frozen=True, slots=True)
 class ColumnEstimate:
+    """`distinct` values here; `domain` is how many there are in the table that the column comes
+    from, where it was not filtered yet; `unique` says that this may be as many as it has rows."""
+
     distinct: float
     low: float | None
     high: float | None
     null_share: float
     width: float
+    domain: float = float("inf")
+    unique: bool = False
 
 
 Columns = Mapping[str, ColumnEstimate]
@@ -44,7 +49,7 @@ def _share(node: exp.Expr, columns: Columns) -> float:
     if isinstance(node, exp.Paren):
         return _share(node.this, columns)
     if isinstance(node, exp.And):
-        return prod(_share(part, columns) for part in node.flatten())
+        return _all_hold([*node.flatten()], columns)
     if isinstance(node, exp.Or):
         return 1 - prod(1 - _share(part, columns) for part in node.flatten())
     if isinstance(node, exp.Not):
@@ -53,6 +58,50 @@ def _share(node: exp.Expr, columns: Columns) -> float:
         return 1.0 if node.this else 0.0
     rule = _RULES.get(type(node))
     return rule(node, columns) if rule is not None else _OTHER
+
+
+def _all_hold(parts: list[exp.Expr], columns: Columns) -> float:
+    """Independent of each other, but for the two ends of a range."""
+    parts = [inner for part in parts for inner in _flattened(part)]
+    shares: list[float] = []
+    ends: dict[str, dict[bool, float]] = {}
+    for part in parts:
+        share = _share(part, columns)
+        bound = _bound(part, columns)
+        if bound is None:
+            shares.append(share)
+            continue
+        name, upward = bound
+        known = ends.setdefault(name, {})
+        known[upward] = min(share, known.get(upward, 1.0))
+    for sides in ends.values():
+        # Both ends of a range cut off their own part: what is left is not the product.
+        rest = 1 - sum(1 - share for share in sides.values())
+        shares.append(rest if rest > 0 else prod(sides.values()) / 10)
+    return prod(shares)
+
+
+def _flattened(node: exp.Expr) -> list[exp.Expr]:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.And):
+        return [inner for part in node.flatten() for inner in _flattened(part)]
+    return [node]
+
+
+def _bound(node: exp.Expr, columns: Columns) -> tuple[str, bool] | None:
+    """The column that a comparison with a constant bounds, and whether from below."""
+    if not isinstance(node, exp.GT | exp.GTE | exp.LT | exp.LTE):
+        return None
+    upward = isinstance(node, exp.GT | exp.GTE)
+    for side, other, turned in (
+        (node.this, node.expression, upward),
+        (node.expression, node.this, not upward),
+    ):
+        column = _column(side, columns)
+        if column is not None and column.low is not None and _number(other) is not None:
+            return side.name, turned
+    return None
 
 
 def _equal(node: exp.Expr, columns: Columns) -> float:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headway.base.errors import HeadwayError, PlanNotImportable
+from headway.pipelined.kernels.operators import explain_support
 from headway.plan.cardinalities import Estimate, estimate
 from headway.plan.graph import walk
+from headway.plan.join_order import order_joins
 from headway.plan.nodes import Node, QueryPlan, Scan
 from headway.plan.pipelines import Pipelines, pipelines_of
 from headway.plan.printer import describe, print_plan
+from headway.plan.reduction import reduce_by_joins
 from headway.plan.serialize import plan_to_builtins
 from headway.plan.sides import choose_build_sides
 from headway.plan.sources import FileSource, Source
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headway.spark.catalyst import ImportedPlan
+
+SPARK = "spark"
+PIPELINED = "pipelined"
 
 
 @dataclass(frozen=True)
@@ -36,10 +42,11 @@ class PlannedQuery:
     not_imported: str | None = None
     error: HeadwayError | None = None
     estimates: Mapping[Node, Estimate] | None = None
-
-    @property
-    def engine(self) -> str:
-        return "spark"
+    engine: str = SPARK
+    refusals: tuple[str, ...] = ()
+    """Why the pipelined engine does not take the query."""
+    session_frames: Mapping[str, DataFrame] = field(default_factory=dict, repr=False)
+    """Frames of sources that only this session can read, by their id."""
 
     @property
     def result_bytes(self) -> float:
@@ -62,6 +69,7 @@ class PlannedQuery:
         if self.error is not None:
             return "\n".join([*lines, self.error.describe()])
         lines.append(f"Engine: {self.engine}")
+        lines += [f"  not pipelined: {reason}" for reason in self.refusals]
         if self.plan is None:
             return "\n".join([*lines, f"Spark runs it unchanged: {self.not_imported}"])
         notes = {node: _note(found) for node, found in (self.estimates or {}).items()}
@@ -81,6 +89,7 @@ class PlannedQuery:
         return {
             "name": self.name,
             "engine": self.engine,
+            "not_pipelined": list(self.refusals),
             "not_imported": self.not_imported,
             "error": None if self.error is None else self.error.describe(),
             "plan": None if self.plan is None else plan_to_builtins(self.plan),
@@ -103,16 +112,34 @@ class PlannedQuery:
 
 
 def with_plan(
-    query: PlannedQuery, imported: ImportedPlan, observed: Mapping[str, float]
+    query: PlannedQuery,
+    imported: ImportedPlan,
+    observed: Mapping[str, float],
+    wanted: str = "auto",
 ) -> PlannedQuery:
-    """The query with its plan: build sides chosen, every node estimated."""
+    """The query with its plan: every node estimated, the engine chosen. The spark engine leaves the
+    order of joins to Spark."""
 
     def statistics(source: Source) -> TableStatistics | None:
         return source_statistics(source) or imported.statistics.get(source)
 
-    first = estimate(imported.plan, statistics, observed)
-    plan = choose_build_sides(imported.plan, first)
-    return replace(query, plan=plan, estimates=estimate(plan, statistics, observed))
+    plan = imported.plan
+    refusals = [] if wanted == SPARK else explain_support(plan)
+    if wanted == PIPELINED and refusals:
+        return replace(query, plan=plan, error=refusals[0])
+    engine = SPARK if refusals or wanted == SPARK else PIPELINED
+    if engine == PIPELINED:
+        for rule in (order_joins, reduce_by_joins):  # what is reduced depends on what is joined
+            plan = rule(plan, statistics, observed)
+    plan = choose_build_sides(plan, estimate(plan, statistics, observed))
+    return replace(
+        query,
+        plan=plan,
+        estimates=estimate(plan, statistics, observed),
+        engine=engine,
+        refusals=tuple(refusal.message for refusal in refusals),
+        session_frames=imported.frames,
+    )
 
 
 def without_plan(query: PlannedQuery, error: PlanNotImportable) -> PlannedQuery:

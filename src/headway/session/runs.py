@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from headway.base.config import Settings
 from headway.base.errors import HeadwayError, QueryFailed, RunInterrupted, WrongUsage
-from headway.session.planning import PlannedQuery
+from headway.session.pipelined import ExecutionWatch, PipelinedEngine
+from headway.session.planning import PIPELINED, PlannedQuery
 from headway.storage import QUERY_DONE, QUERY_FAILED, Run
 
 if TYPE_CHECKING:
@@ -57,17 +58,19 @@ class RunHandle:
         run: Run,
         queries: list[PlannedQuery],
         engine: SparkEngine,
+        pipelined: PipelinedEngine,
         settings: Settings,
         observe: Callable[[PlannedQuery, KeptResult], None],
     ) -> None:
         self._run = run
         self._queries = {query.name: query for query in queries}
         self._engine = engine
+        self._pipelined = pipelined
         self._settings = settings
         self._observe = observe
         self._lock = threading.Lock()
         self._progress = {q.name: QueryProgress(q.name, q.engine) for q in queries}
-        self._watches: dict[str, QueryWatch] = {}
+        self._watches: dict[str, QueryWatch | ExecutionWatch] = {}
         self._stops: dict[str, Callable[[], None]] = {}
         self._started: dict[str, float] = {}
         self._results: dict[str, KeptResult] = {}
@@ -113,7 +116,9 @@ class RunHandle:
             watches = dict(self._watches)
         return tuple(self._live(p, watches.get(p.name)) for p in shown)
 
-    def _live(self, progress: QueryProgress, watch: QueryWatch | None) -> QueryProgress:
+    def _live(
+        self, progress: QueryProgress, watch: QueryWatch | ExecutionWatch | None
+    ) -> QueryProgress:
         if progress.status is not QueryStatus.RUNNING or watch is None:
             return progress
         count = watch.count()
@@ -265,7 +270,7 @@ class RunHandle:
     def _execute(self, query: PlannedQuery) -> KeptResult:
         assert query.frame is not None
 
-        def started(watch: QueryWatch, stop: Callable[[], None]) -> None:
+        def started(watch: QueryWatch | ExecutionWatch, stop: Callable[[], None]) -> None:
             with self._lock:
                 self._watches[query.name] = watch
                 self._stops[query.name] = stop
@@ -273,6 +278,8 @@ class RunHandle:
             if cancelled:  # after the query was told to run, and before it could be stopped
                 stop()
 
+        if query.engine == PIPELINED:
+            return self._pipelined.execute(query, self._run, started=started)
         return self._engine.execute(
             query.frame,
             self._run,

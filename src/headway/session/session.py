@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headway.base.config import SETTINGS, Settings, load_settings
 from headway.base.errors import HeadwayError, PlanNotImportable, WrongUsage
 from headway.session.observations import Observations
+from headway.session.pipelined import PipelinedEngine
 from headway.session.planning import PlannedQuery, tables_of, with_plan, without_plan
 from headway.session.runs import RunHandle
 from headway.storage import Run, new_manifest, open_store, sweep_runs
@@ -44,6 +45,7 @@ class Session:
         self.settings = settings
         self.store: ReliableStore = open_store(settings.store.url)
         self._engine = SparkEngine(spark)
+        self._pipelined = PipelinedEngine(spark, settings, self.store)
         self._observations = Observations(self.store) if settings.statistics.observe else None
         self._observer = ThreadPoolExecutor(1, "headway-observer")
         self._runs: list[RunHandle] = []
@@ -78,7 +80,9 @@ class Session:
                 {setting.name: self.settings.text(setting.name) for setting in SETTINGS},
             ),
         )
-        handle = RunHandle(run, planned, self._engine, self.settings, self._observe)
+        handle = RunHandle(
+            run, planned, self._engine, self._pipelined, self.settings, self._observe
+        )
         self._runs = [*(run for run in self._runs if not run.finished), handle.start()]
         return handle
 
@@ -128,7 +132,7 @@ class Session:
         except PlanNotImportable as error:
             return without_plan(planned, error)
         observed = self._observations.known() if self._observations is not None else {}
-        return with_plan(planned, imported, observed)
+        return with_plan(planned, imported, observed, self.settings.engine.name)
 
     def _observe(self, query: PlannedQuery, kept: KeptResult) -> None:
         """File the row counts that Spark measured, beside the queries that come after."""
@@ -149,6 +153,7 @@ class Session:
         for run in self._runs:
             run.join()
         self._observer.shutdown()
+        self._pipelined.close()
 
     def __enter__(self) -> Session:
         return self

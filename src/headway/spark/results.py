@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -47,21 +49,41 @@ def collect_result(frame: DataFrame, run: Run, query: str, *, keep: bool) -> Kep
     table = frame.toArrow()
     pieces: tuple[str, ...] = ()
     if keep:
-        pieces = (piece_name(query, 0, "driver"),)
+        pieces = (f"{_folder(query)}/{0:06d}-driver",)
         run.write_piece(pieces[0], _to_bytes(table))
     return KeptResult(table.num_rows, table.nbytes, pieces, frame.schema.json(), keep, True)
 
 
 def write_result(frame: DataFrame, run: Run, query: str) -> KeptResult:
     """Run the query and have the executors keep its rows, without them passing the driver."""
-    written = frame.mapInArrow(_writer(run.store.url, run.run_id, query), _PIECE_SCHEMA)
-    rows = sorted(written.collect(), key=lambda row: str(row.name))
+    pieces = write_pieces(frame, run, _folder(query))
     return KeptResult(
-        sum(row.rows for row in rows),
-        sum(row.bytes for row in rows),
-        tuple(str(row.name) for row in rows),
+        sum(piece.rows for piece in pieces),
+        sum(piece.bytes for piece in pieces),
+        tuple(piece.name for piece in pieces),
         frame.schema.json(),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPiece:
+    """An Arrow stream in a run. `bytes` is its size in memory, without compression."""
+
+    name: str
+    rows: int
+    bytes: int
+
+
+def write_pieces(
+    frame: DataFrame, run: Run, folder: str, *, most_bytes: int = sys.maxsize
+) -> tuple[WrittenPiece, ...]:
+    """The rows of the frame in the order of its partitions, written by the executors below a
+    folder of the run. A partition without rows has no piece, one of more than `most_bytes` has
+    several."""
+    writer = _writer(run.store.url, run.run_id, folder, most_bytes)
+    written = frame.mapInArrow(writer, _PIECE_SCHEMA).collect()
+    pieces = (WrittenPiece(str(row.name), int(row.rows), int(row.bytes)) for row in written)
+    return tuple(sorted(pieces, key=lambda piece: piece.name))
 
 
 def discard_result(frame: DataFrame) -> KeptResult:
@@ -94,8 +116,8 @@ def has_arrow_form(frame: DataFrame) -> bool:
     return True
 
 
-def piece_name(query: str, partition: int, attempt: str) -> str:
-    return f"results/{check_id(query, 'query name')}/{partition:06d}-{attempt}"
+def _folder(query: str) -> str:
+    return f"results/{check_id(query, 'query name')}"
 
 
 def _to_bytes(table: pa.Table) -> bytes:
@@ -109,8 +131,8 @@ def _compressed() -> pa.ipc.IpcWriteOptions:
     return pa.ipc.IpcWriteOptions(compression="lz4")
 
 
-def _writer(url: str, run_id: str, query: str) -> Any:
-    """What an executor does with a partition: one piece, under a name no other attempt has."""
+def _writer(url: str, run_id: str, folder: str, most_bytes: int) -> Any:
+    """What an executor does with a partition: pieces under names that no other attempt has."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -118,22 +140,45 @@ def _writer(url: str, run_id: str, query: str) -> Any:
         context = TaskContext.get()
         if context is None:
             raise InternalError("a partition is written outside a Spark task")
-        name = piece_name(query, context.partitionId(), f"{context.taskAttemptId()}")
-        first = next(batches, None)
-        if first is None:
-            return
-        rows = size = 0
-        run = Run.open(open_store(url), run_id)
-        with (
-            run.piece_writer(name) as sink,
-            pa.ipc.new_stream(_Sink(sink), first.schema, options=_compressed()) as writer,
-        ):
-            for batch in chain([first], batches):
-                writer.write_batch(batch)
-                rows, size = rows + batch.num_rows, size + batch.nbytes
-        yield pa.RecordBatch.from_pydict({"name": [name], "rows": [rows], "bytes": [size]})
+        first = f"{folder}/{context.partitionId():06d}-{context.taskAttemptId()}"
+        run = None
+        for number, numbered in groupby(_numbered(batches, most_bytes), key=itemgetter(0)):
+            run = run or Run.open(open_store(url), run_id)
+            name = f"{first}-{number:06d}" if number else first
+            rows, size = _write_piece(run, name, (batch for _, batch in numbered))
+            yield pa.RecordBatch.from_pydict({"name": [name], "rows": [rows], "bytes": [size]})
 
     return write
+
+
+def _numbered(
+    batches: Iterable[pa.RecordBatch], most_bytes: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batches with the number of the piece that they belong to, large ones cut up."""
+    number = size = 0
+    for batch in batches:
+        parts = max(1, -(-batch.nbytes // most_bytes))
+        step = max(1, -(-batch.num_rows // parts))
+        for start in range(0, batch.num_rows, step):
+            part = batch.slice(start, step)
+            if size and size + part.nbytes > most_bytes:
+                number, size = number + 1, 0
+            size += part.nbytes
+            yield number, part
+
+
+def _write_piece(run: Run, name: str, batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
+    first = next(batches)
+    with (
+        run.piece_writer(name) as sink,
+        pa.ipc.new_stream(_Sink(sink), first.schema, options=_compressed()) as writer,
+    ):
+        writer.write_batch(first)
+        rows, size = first.num_rows, first.nbytes
+        for batch in batches:
+            writer.write_batch(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+    return rows, size
 
 
 def _reader(url: str, run_id: str, pieces: tuple[str, ...]) -> Any:

@@ -159,6 +159,12 @@ class Run:
             stored = head.pieces
         return sorted(name for name in stored if not prefix or name.startswith(prefix + "/"))
 
+    def piece_sizes(self, prefix: str) -> dict[str, int]:
+        """The bytes of every piece under a folder of names."""
+        folder = self._piece(prefix)
+        start = len(join(self._folder, "pieces")) + 1
+        return {path[start:]: size for path, size in self.store.sizes(folder).items()}
+
     def verify(self) -> None:
         """Reads everything; StoreCorrupt names the first piece that is damaged or missing."""
         self.events()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from headway.lineage.names import ChannelId, TaskId
 from headway.pipelined.core.messages import Destination, Input, Message, Run
@@ -29,7 +30,9 @@ class Close:
 @dataclass(frozen=True, slots=True)
 class Execute:
     """Run the task's operators; answered by Executed or ExecutionFailed. The output stays in
-    memory until Drop. At most one is asked for at a time per channel."""
+    memory until Drop. At most one is asked for at a time per channel and epoch. Its inputs are
+    named in the versions that are there. A repeated task of a stateless stage needs no open
+    channel, and may run beside another task of it."""
 
     run: Run
 
@@ -37,7 +40,8 @@ class Execute:
 @dataclass(frozen=True, slots=True)
 class Keep:
     """Write the output's backup, or its piece in the reliable store, as its stage asks; answered
-    by Kept. Not asked for where the stage has no protection and is not the result."""
+    by Kept. Not asked for where the stage has no protection and is not the result, nor for an
+    output without rows. Two versions of one output are two files."""
 
     output: TaskId
     epoch: int
@@ -72,18 +76,19 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """These slices, which arrived for a channel, are no longer needed; all of them where
-    `inputs` is None."""
+    """These slices, which arrived for that side of a channel, are no longer needed. To be done
+    before the next slice is received."""
 
     channel: ChannelId
-    inputs: tuple[Input, ...] | None
+    side: int
+    inputs: tuple[Input, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The backups of these outputs are no longer needed."""
+    """The backups of these outputs, in these versions or earlier ones, are no longer needed."""
 
-    outputs: tuple[TaskId, ...]
+    outputs: tuple[Input, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +110,22 @@ Effect = Open | Close | Execute | Keep | Deliver | Resend | Drop | Discard | Del
 # What the process answers.
 
 
+class Reception(StrEnum):
+    """What becomes of a slice that arrived."""
+
+    TAKE = "take"
+    """Store it; the sender hears that it was delivered."""
+    HAVE = "have"
+    """It is there already; the sender hears that it was delivered."""
+    REFUSE = "refuse"
+    """It is for an earlier owner of the channel; the sender hears that it was not delivered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A slice arrived for a channel of this worker. Answer with `accepts` before it is stored."""
+    """A slice arrived for a channel of this worker. First `receive` says whether to store it, in
+    the place of an earlier version; once it is stored the core is told with `handle`. Nothing
+    else is asked of the core between `receive` and the storing."""
 
     channel: ChannelId
     side: int
@@ -118,6 +136,8 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
+    """`sizes` as in LineageRow; one is 0 only where the slice has no rows."""
+
     task: TaskId
     epoch: int
     sizes: tuple[tuple[int, ...], ...]
@@ -159,4 +179,4 @@ class Resent:
     readable: bool
 
 
-Answer = Executed | ExecutionFailed | Kept | Delivered | Resent
+Answer = Arrived | Executed | ExecutionFailed | Kept | Delivered | Resent

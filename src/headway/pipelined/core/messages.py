@@ -22,7 +22,8 @@ class Destination(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Input(msgspec.Struct, frozen=True, array_like=True):
-    """An output that a task reads, in a version that was made under this epoch or a later one."""
+    """An output in the version that was made under this epoch; a task may also read a later
+    version, which is the same rows made again."""
 
     output: TaskId
     epoch: int
@@ -51,7 +52,7 @@ class Run(Message, frozen=True):
     `inputs` are its inputs that are not empty; they have arrived. Its output goes to
     `destinations`. One that is `repeated` was committed before: its output is made again, from
     the same inputs, and goes only where it is needed. A task of a stateless stage may be sent to
-    a worker that does not run its channel.
+    a worker that does not run its channel. `keeps`: the output is also kept, as its stage asks.
     """
 
     task: TaskId
@@ -60,6 +61,7 @@ class Run(Message, frozen=True):
     inputs: tuple[Input, ...] = ()
     destinations: tuple[Destination, ...] = ()
     repeated: bool = False
+    keeps: bool = True
 
 
 class Committed(Message, frozen=True):
@@ -84,14 +86,21 @@ class Forget(Message, frozen=True):
     outputs: tuple[TaskId, ...]
 
 
+class Report(Message, frozen=True):
+    """Say what you have of this channel: the coordinator was started again. Answered by Holds."""
+
+    channel: ChannelId
+    epoch: int
+
+
 # From a worker to the coordinator.
 
 
 class Done(Message, frozen=True):
     """A task has run, its output was sent, and its backup or its piece is written.
 
-    `delivered` are the destinations that have it. `retained` says that the worker keeps a copy
-    that it can replay.
+    A size is 0 only where a slice has no rows: nobody waits for such a slice. `delivered` are the
+    destinations that have it. `retained` says that the worker keeps a copy that it can replay.
     """
 
     task: TaskId
@@ -123,3 +132,13 @@ class Replayed(Message, frozen=True):
     epoch: int
     delivered: tuple[Destination, ...]
     readable: bool
+
+
+class Holds(Message, frozen=True):
+    """What a worker has of a channel: the slices that wait in memory, as pairs of side and output,
+    and the tasks that it ran and knows to be committed, by sequence."""
+
+    channel: ChannelId
+    epoch: int
+    inputs: tuple[tuple[int, Input], ...]
+    ran: tuple[int, ...]

@@ -1,0 +1,138 @@
+"""The workers of a session, and the queries that they run."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from headway.base.errors import WorkerNotStarted
+from headway.pipelined.control.store import ControlStore
+from headway.pipelined.core.coordinator import Coordinator
+from headway.pipelined.core.events import (
+    Fail,
+    Options,
+    Received,
+    ResultPiece,
+    Start,
+    WorkerJoined,
+    WorkerLost,
+)
+from headway.pipelined.core.messages import Message
+from headway.pipelined.execution import Execution
+from headway.pipelined.programs import Dataflow
+from headway.pipelined.transport import EndQuery, Hello, QueryRefused, StartQuery, WorkerHub
+
+_PATIENCE = 60.0
+
+
+class Cluster:
+    """The driver's end of all workers. They connect to `address` and show `token`."""
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        lease_seconds: float = 2.0,
+        on_lost: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self.token = secrets.token_hex(32)
+        self._on_lost = on_lost
+        self._changed = threading.Condition()
+        self._queries: dict[str, tuple[Execution, StartQuery]] = {}
+        self._hub = WorkerHub(self, host=host, token=self.token, lease_seconds=lease_seconds)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self._hub.host, self._hub.port
+
+    @property
+    def workers(self) -> dict[str, Hello]:
+        return self._hub.workers
+
+    def await_workers(self, count: int, seconds: float) -> None:
+        """Until so many are there; WorkerNotStarted when the time is over."""
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            while len(self._hub.workers) < count:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    there = len(self._hub.workers)
+                    raise WorkerNotStarted(f"{there} of {count} workers came in {seconds:.0f} s")
+
+    def execute(
+        self,
+        dataflow: Dataflow,
+        query: str,
+        *,
+        store: ControlStore,
+        store_url: str,
+        run_id: str,
+        options: Options | None = None,
+        patience: float = _PATIENCE,
+        started: Callable[[Execution], None] = lambda execution: None,
+    ) -> tuple[ResultPiece, ...]:
+        """Run a dataflow to its end; its result is in pieces of the run, in their order."""
+        topology = dataflow.topology
+        execution = Execution(
+            Coordinator(topology, options),
+            store,
+            lambda worker, message: self._hub.send(worker, query, message),
+            sides=sum(len(stage.sides) * stage.channels for stage in topology.stages),
+            patience=patience,
+        )
+        start = StartQuery(query, topology, dataflow.encode(), store_url, run_id)
+        started(execution)
+        with self._changed:
+            self._queries[query] = (execution, start)
+            for hello in self._hub.workers.values():
+                self._begin(execution, start, hello)
+        execution.post(Start())
+        try:
+            return execution.run()
+        finally:
+            with self._changed:
+                del self._queries[query]
+                self._hub.tell_all(EndQuery(query))
+            store.delete()
+            store.close()
+
+    def close(self) -> None:
+        self._hub.close()
+
+    # What the hub tells.
+
+    def joined(self, hello: Hello) -> None:
+        with self._changed:
+            for execution, start in self._queries.values():
+                self._begin(execution, start, hello)
+            self._changed.notify_all()
+
+    def received(self, worker: str, query: str, message: Message) -> None:
+        found = self._queries.get(query)
+        if found is not None:
+            found[0].post(Received(worker, message))
+
+    def refused(self, worker: str, refusal: QueryRefused) -> None:
+        found = self._queries.get(refusal.query)
+        if found is not None:
+            found[0].post(Fail(refusal.error, refusal.message, refusal.hint))
+
+    def lost(self, worker: str, reason: str) -> None:
+        with self._changed:
+            executions = [execution for execution, _ in self._queries.values()]
+        for execution in executions:
+            execution.post(WorkerLost(worker))
+        if self._on_lost is not None:
+            self._on_lost(worker, reason)
+
+    def _begin(self, execution: Execution, start: StartQuery, hello: Hello) -> None:
+        self._hub.tell(hello.worker, start)
+        execution.post(WorkerJoined(hello.worker, hello.address))
+
+
+def sqlite_url(folder: Path) -> str:
+    """A control store in a folder of this machine."""
+    return f"sqlite:{folder}"

@@ -1,0 +1,1 @@
+"""Where a coordinator keeps its tables: durable, one transaction at a time."""

@@ -1,0 +1,169 @@
+"""The coordinator of one query: events in, commands out.
+
+The tables are its durable state. What it says depends only on them and on what workers have said
+since it was started; one that is started again from the tables goes on with the query.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headway.lineage.records import ChannelRow, Tables, WorkerRow
+from headway.lineage.topology import Topology
+from headway.pipelined.core.committing import look_again, note_done
+from headway.pipelined.core.dispatching import dispatch
+from headway.pipelined.core.events import (
+    Command,
+    Event,
+    Fail,
+    Finish,
+    Options,
+    Received,
+    ResultPiece,
+    Start,
+    Tick,
+    WorkerJoined,
+    WorkerLost,
+)
+from headway.pipelined.core.messages import Assign, Done, Failed, Holds, Message, Replayed
+from headway.pipelined.core.placement import even_out, first_places
+from headway.pipelined.core.recovering import (
+    ask_workers,
+    move,
+    note_holds,
+    recover,
+    resume_when_told,
+)
+from headway.pipelined.core.state import QueryState
+from headway.pipelined.core.supplying import note_replayed, try_again
+
+
+class Coordinator:
+    """`handle` says what is to be done, in order. It does nothing itself and has no clock.
+
+    The workers that are there join first, then comes Start; others may join later. After Finish
+    or Fail it has nothing more to say.
+    """
+
+    def __init__(
+        self, topology: Topology, options: Options | None = None, tables: Tables | None = None
+    ) -> None:
+        self._state = QueryState(topology, options or Options(), tables or Tables())
+        self._started = False
+
+    @classmethod
+    def load(cls, topology: Topology, options: Options | None, tables: Tables) -> Coordinator:
+        """Goes on from the tables, which are its own from now on, once Start is handled."""
+        return cls(topology, options, tables)
+
+    @property
+    def tables(self) -> Tables:
+        """As they are when all that was said to be written is; for reading only."""
+        return self._state.tables
+
+    def handle(self, event: Event) -> list[Command]:
+        state = self._state
+        if state.outcome is not None:
+            return []
+        match event:
+            case Start():
+                self._start()
+            case WorkerJoined(worker, address):
+                self._join(worker, address)
+            case WorkerLost(worker):
+                self._lose(worker)
+            case Received(worker, message):
+                if worker in state.live and self._started:
+                    self._receive(worker, message)
+            case Tick():
+                if self._is_ready():
+                    try_again(state)
+                    look_again(state)
+        if self._is_ready() and state.outcome is None:
+            self._go_on()
+        return state.take_commands()
+
+    def _is_ready(self) -> bool:
+        state = self._state
+        return self._started and bool(state.live) and not state.asked
+
+    def _go_on(self) -> None:
+        state = self._state
+        if state.lacking:
+            recover(state)
+            look_again(state)
+        dispatch(state)
+        results = [n for n, stage in enumerate(state.topology.stages) if stage.result]
+        if not any(state.open_channels[number] for number in results):
+            state.outcome = _result(state)
+
+    def _start(self) -> None:
+        self._started = True
+        if self._state.tables.channels:
+            ask_workers(self._state)
+        elif self._state.live:
+            self._place()
+
+    def _place(self) -> None:
+        state = self._state
+        for channel, worker in first_places(state.topology, state.live).items():
+            state.ledger.set_channel(channel, ChannelRow(worker))
+            state.send(worker, Assign(channel, 0))
+            state.dirty.add(channel)
+
+    def _join(self, worker: str, address: str) -> None:
+        state = self._state
+        if worker in state.tables.workers:
+            return
+        state.ledger.set_worker(worker, WorkerRow(address))
+        state.live.append(worker)
+        if self._started and not state.tables.channels:
+            self._place()
+        elif self._is_ready():
+            stateless = {
+                channel: row.worker
+                for channel, row in state.tables.channels.items()
+                if row.ended is None and state.topology.stages[channel.stage].stateless
+            }
+            move(state, dict.fromkeys(even_out(stateless, worker, state.live), worker))
+
+    def _lose(self, worker: str) -> None:
+        state = self._state
+        if worker not in state.live:
+            return
+        state.live.remove(worker)
+        row = state.tables.workers[worker]
+        state.ledger.set_worker(worker, msgspec.structs.replace(row, alive=False))
+        state.supply.lose(worker)
+        state.lacking = True
+        gone = {channel for channel in state.asked if state.owner(channel).worker == worker}
+        if gone:
+            state.asked -= gone
+            resume_when_told(state)
+
+    def _receive(self, worker: str, message: Message) -> None:
+        state = self._state
+        if isinstance(message, Holds):
+            note_holds(state, worker, message)
+        elif state.asked:
+            return  # it is said once more when everybody has answered
+        elif isinstance(message, Done):
+            note_done(state, worker, message)
+        elif isinstance(message, Replayed):
+            note_replayed(state, worker, message)
+            if message.delivered and message.output in state.supply.in_memory:
+                look_again(state)
+        elif isinstance(message, Failed) and message.fatal:
+            state.outcome = Fail(message.error, message.message, message.hint)
+        elif isinstance(message, Failed):
+            self._lose(worker)
+
+
+def _result(state: QueryState) -> Finish:
+    """By channel and sequence, which is the order of the rows."""
+    found = []
+    for task in sorted(state.tables.lineage):
+        row = state.tables.lineage[task]
+        if state.topology.stages[task.stage].result and row.piece is not None and row.rows:
+            found.append(ResultPiece(task, row.piece, row.rows))
+    return Finish(tuple(found))

@@ -1,0 +1,125 @@
+"""What the next task of a channel reads, decided from what is committed and delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headway.lineage.names import ChannelId
+from headway.lineage.records import Lineage
+from headway.lineage.topology import Feed, Side, Stage
+from headway.pipelined.core.events import Options
+from headway.pipelined.core.progress import ChannelProgress, Pool, Progress, SideProgress, Stream
+
+
+def next_lineage(
+    stage: Stage, channel: ChannelId, progress: Progress, options: Options
+) -> Lineage | None:
+    """None when there is nothing that the channel could do now.
+
+    Sides that others wait for come first; among the rest, outputs that take up memory come before
+    tables, and more bytes before fewer.
+    """
+    state = progress.channels[channel]
+    if state.owed is not None:
+        return state.owed
+    best: tuple[tuple[bool, bool, int], Lineage] | None = None
+    for position, side in enumerate(stage.sides):
+        if not _may_read(state, side, position):
+            continue
+        found = _lineage_of(stage, channel, position, progress, options)
+        if found is None:
+            continue
+        lineage, size = found
+        awaited = any(position in other.after for other in stage.sides)
+        rank = (awaited, side.feed is Feed.EXCHANGE and lineage.count > 0, size)
+        if best is None or rank > best[0]:
+            best = (rank, lineage)
+    return best[1] if best is not None else None
+
+
+def _may_read(state: ChannelProgress, side: Side, position: int) -> bool:
+    return not state.sides[position].ending and all(state.sides[s].ended for s in side.after)
+
+
+def _lineage_of(
+    stage: Stage, channel: ChannelId, position: int, progress: Progress, options: Options
+) -> tuple[Lineage, int] | None:
+    """What a task would read of that side, and how many bytes."""
+    side = stage.sides[position]
+    state = progress.channels[channel].sides[position]
+    match side.feed:
+        case Feed.SHARED:
+            pool = progress.pools[channel.stage, position]
+            limit = _shared_limit(pool, stage.channels, options)
+            return _next_units(position, side.units, pool.next_unit, limit, options)
+        case Feed.REPLICATED:
+            return _next_units(position, side.units, state.next_unit, options.task_bytes, options)
+        case Feed.EXCHANGE:
+            return _next_outputs(position, state, progress, options)
+
+
+def _shared_limit(pool: Pool, channels: int, options: Options) -> int:
+    """Half of an equal share of what is left, so that all channels have work to the end."""
+    if channels == 1:
+        return options.task_bytes
+    return min(options.task_bytes, -(-pool.remaining_bytes // (2 * channels)))
+
+
+def _next_units(
+    position: int, units: tuple[int, ...], start: int, limit: int, options: Options
+) -> tuple[Lineage, int]:
+    count = _how_many(units[start:], limit, options)
+    ends = start + count == len(units)
+    first = start if count else 0
+    return Lineage(position, -1, first, count, ends), sum(units[start : start + count])
+
+
+def _next_outputs(
+    position: int, side: SideProgress, progress: Progress, options: Options
+) -> tuple[Lineage, int] | None:
+    best: tuple[int, int, Stream] | None = None
+    for stream in side.streams.values():
+        count = _takeable(stream, progress.channels[stream.source].ended, options)
+        if count:
+            size = sum(size for _, size in stream.entries[stream.head : stream.head + count])
+            if best is None or size > best[0]:
+                best = (size, count, stream)
+    if best is None:
+        if side.open_sources or side.waiting:
+            return None
+        return Lineage(position, ends=True), 0
+    size, count, stream = best
+    # Outputs without rows for this reader are stepped over together with the last one taken.
+    after = stream.head + count
+    if after < len(stream.entries):
+        end = stream.entries[after][0]
+    else:
+        end = progress.channels[stream.source].committed
+    ends = not side.open_sources and side.waiting == count
+    taken = end - stream.taken
+    return Lineage(position, stream.source.channel, stream.taken, taken, ends), size
+
+
+def _takeable(stream: Stream, source_ended: bool, options: Options) -> int:
+    """How many of the delivered outputs a task takes."""
+    ready = stream.ready - stream.head
+    fixed = options.inputs_per_task
+    if fixed is not None:
+        at_the_end = source_ended and ready == stream.waiting
+        return fixed if ready >= fixed else ready if at_the_end else 0
+    sizes = (size for _, size in stream.ready_entries())
+    return _how_many(sizes, options.task_bytes, options)
+
+
+def _how_many(sizes: Iterable[int], limit: int, options: Options) -> int:
+    """How many from the first on fit; at least one where there is one."""
+    if options.inputs_per_task is not None:
+        return sum(1 for _ in zip(sizes, range(options.inputs_per_task), strict=False))
+    total = 0
+    count = 0
+    for size in sizes:
+        total += size
+        if count and total > limit:
+            break
+        count += 1
+    return count

@@ -1,0 +1,1 @@
+"""Worker processes: what they run, send, keep and hold."""
