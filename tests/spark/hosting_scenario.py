@@ -48,13 +48,13 @@ def main(master: str) -> dict[str, Any]:
         .config("spark.executor.instances", str(EXECUTORS))
         .getOrCreate()
     )
+    application = spark.sparkContext.applicationId
     try:
         told = scenario(spark)
         told["misplaced"] = misplaced(spark)
         told["left_after_spark"] = stopped_after_spark(spark)
         return told
     finally:
-        application = spark.sparkContext.applicationId
         spark.stop()
         remove_work_folder(application)
 

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headway.bench.coverage import measure_coverage
+from headway.bench.lineage import measure_lineage
 from headway.bench.plan import measure_plan
+from headway.bench.recovery import measure_recovery
+from headway.bench.tpch import measure_tpch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +36,13 @@ class Benchmark:
     scale: float
     """The scale of its data where none is asked for."""
     run: Callable[[SparkSession, BenchmarkOptions, Progress], dict[str, Any]]
+    repeat: int = 1
+    """Measured passes where no number is asked for."""
+    master: str | None = None
+    """The Spark that it wants where none is asked for."""
 
+
+_FOUR_WORKERS = "local-cluster[4,1,1024]"
 
 BENCHMARKS: dict[str, Benchmark] = {
     benchmark.name: benchmark
@@ -42,6 +52,35 @@ BENCHMARKS: dict[str, Benchmark] = {
             "import and export of all TPC-H and TPC-DS queries, against Spark's own planning",
             0.01,
             measure_plan,
+        ),
+        Benchmark(
+            "tpch",
+            "all TPC-H queries: Spark SQL, the pipelined engine and DuckDB on the same files",
+            1.0,
+            measure_tpch,
+            repeat=3,
+        ),
+        Benchmark(
+            "lineage",
+            "the cost of lineage, backups and spooling; the gain of pipelines and dynamic tasks",
+            1.0,
+            measure_lineage,
+            repeat=5,
+            master=_FOUR_WORKERS,
+        ),
+        Benchmark(
+            "recovery",
+            "an executor killed in the middle of a query: here, on Spark, and with a restart",
+            1.0,
+            measure_recovery,
+            repeat=2,
+            master=_FOUR_WORKERS,
+        ),
+        Benchmark(
+            "coverage",
+            "how many TPC-DS queries the pipelined engine takes, with Spark's rows",
+            0.01,
+            measure_coverage,
         ),
     )
 }

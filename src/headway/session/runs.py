@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from headway.base.config import Settings
 from headway.base.errors import HeadwayError, QueryFailed, RunInterrupted, WrongUsage
+from headway.pipelined.execution import Report
 from headway.session.pipelined import ExecutionWatch, PipelinedEngine
 from headway.session.planning import PIPELINED, PlannedQuery
 from headway.storage import QUERY_DONE, QUERY_FAILED, Run
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from headway.spark.adaptive import QueryWatch
@@ -74,6 +76,7 @@ class RunHandle:
         self._stops: dict[str, Callable[[], None]] = {}
         self._started: dict[str, float] = {}
         self._results: dict[str, KeptResult] = {}
+        self._reports: dict[str, Report] = {}
         self._cancelled = False
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._work, name=f"headway-{run.run_id}")
@@ -135,6 +138,26 @@ class RunHandle:
         from headway.spark.results import open_result
 
         name = self._one(query)
+        kept = self._kept(name)
+        planned = self._queries[name]
+        assert planned.frame is not None
+        if not kept.kept:
+            return planned.frame
+        return open_result(planned.frame.sparkSession, self._run, kept)
+
+    def arrow(self, query: str | None = None) -> pa.Table:
+        """The rows as an Arrow table of this process, without going through Spark again."""
+        from headway.spark.results import read_result
+
+        name = self._one(query)
+        kept = self._kept(name)
+        return read_result(self._run, kept) if kept.kept else self.result(name).toArrow()
+
+    def report(self, query: str | None = None) -> Report | None:
+        """What the query took, tasks done again included; None on the spark engine."""
+        return self._reports.get(self._one(query))
+
+    def _kept(self, name: str) -> KeptResult:
         while not self.finished and name not in self._results:
             if self._progress[name].status not in (QueryStatus.WAITING, QueryStatus.RUNNING):
                 break
@@ -143,11 +166,7 @@ class RunHandle:
         if kept is None:
             self.wait(0)
             raise self._progress[name].error or QueryFailed(f"query {name} has no result")
-        planned = self._queries[name]
-        assert planned.frame is not None
-        if not kept.kept:
-            return planned.frame
-        return open_result(planned.frame.sparkSession, self._run, kept)
+        return kept
 
     def explain(self, query: str | None = None) -> str:
         """What runs where, and why; of all queries when none is named."""
@@ -309,7 +328,9 @@ class RunHandle:
         """In one step: a query that is still running is never seen without its watch."""
         with self._lock:
             self._progress[name] = replace(self._progress[name], **changes)
-            self._watches.pop(name, None)
+            watch = self._watches.pop(name, None)
+            if isinstance(watch, ExecutionWatch):
+                self._reports[name] = watch.report
             self._stops.pop(name, None)
 
     def _update(self, name: str, **changes: Any) -> None:

@@ -14,8 +14,9 @@ from headway.base.config import SETTINGS, Settings, load_settings
 from headway.base.errors import HeadwayError, PlanNotImportable, WrongUsage
 from headway.session.observations import Observations
 from headway.session.pipelined import PipelinedEngine
-from headway.session.planning import PlannedQuery, tables_of, with_plan, without_plan
+from headway.session.planning import PlannedQuery, Shapes, tables_of, without_plan
 from headway.session.runs import RunHandle
+from headway.session.workers import Workers
 from headway.storage import Run, new_manifest, open_store, sweep_runs
 from headway.workloads.tables import find_tables
 
@@ -38,14 +39,22 @@ class Query:
 class Session:
     """Runs queries on a Spark session and keeps what they did in the reliable store."""
 
-    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+    def __init__(
+        self, spark: SparkSession, settings: Settings, workers: Workers | None = None
+    ) -> None:
+        """`workers` of another session are used, and left to it."""
         from headway.spark.engine import SparkEngine
+        from headway.spark.remembered import ImportedPlans
 
         self.spark = spark
         self.settings = settings
         self.store: ReliableStore = open_store(settings.store.url)
         self._engine = SparkEngine(spark)
-        self._pipelined = PipelinedEngine(spark, settings, self.store)
+        self._imported = ImportedPlans()
+        self._shapes = Shapes()
+        self._own_workers = Workers(spark, settings) if workers is None else None
+        self.workers = workers or self._own_workers or Workers(spark, settings)
+        self._pipelined = PipelinedEngine(spark, settings, self.workers)
         self._observations = Observations(self.store) if settings.statistics.observe else None
         self._observer = ThreadPoolExecutor(1, "headway-observer")
         self._runs: list[RunHandle] = []
@@ -114,7 +123,7 @@ class Session:
         return self.sql(item) if isinstance(item, str) else self.dataframe(item)
 
     def _plan(self, query: Query, *, act: bool) -> PlannedQuery:
-        from headway.spark.catalyst import import_plan, is_action
+        from headway.spark.catalyst import is_action
         from headway.spark.errors import named_error
 
         try:
@@ -128,11 +137,11 @@ class Session:
             return PlannedQuery(query.name, query.sql, None, error=named_error(error))
         planned = PlannedQuery(query.name, query.sql, frame)
         try:
-            imported = import_plan(frame)
+            imported = self._imported.get(frame)
         except PlanNotImportable as error:
             return without_plan(planned, error)
         observed = self._observations.known() if self._observations is not None else {}
-        return with_plan(planned, imported, observed, self.settings.engine.name)
+        return self._shapes.with_plan(planned, imported, observed, self.settings.engine.name)
 
     def _observe(self, query: PlannedQuery, kept: KeptResult) -> None:
         """File the row counts that Spark measured, beside the queries that come after."""
@@ -153,7 +162,8 @@ class Session:
         for run in self._runs:
             run.join()
         self._observer.shutdown()
-        self._pipelined.close()
+        if self._own_workers is not None:
+            self._own_workers.close()
 
     def __enter__(self) -> Session:
         return self
@@ -162,8 +172,8 @@ class Session:
         self.close()
 
 
-def session(spark: SparkSession, **settings: Any) -> Session:
-    """A Headway session over a Spark session.
+def session(spark: SparkSession, *, workers: Workers | None = None, **settings: Any) -> Session:
+    """A Headway session over a Spark session, with the workers of another one if given.
 
     Settings come from `spark.headway.*`, the environment, headway.toml, and `settings` here, in
     that order of rising weight: `headway.session(spark, store_url="/data/headway")` or, with the
@@ -171,7 +181,8 @@ def session(spark: SparkSession, **settings: Any) -> Session:
     """
     known = {setting.name.replace(".", "_"): setting.name for setting in SETTINGS}
     given = {known.get(name, name): str(value) for name, value in settings.items()}
-    return Session(spark, load_settings(spark_conf=_spark_conf(spark), command_line=given))
+    found = load_settings(spark_conf=_spark_conf(spark), command_line=given)
+    return Session(spark, found, workers)
 
 
 def _spark_conf(spark: SparkSession) -> dict[str, str]:

@@ -107,6 +107,14 @@ def open_result(spark: SparkSession, run: Run, kept: KeptResult) -> DataFrame:
     return numbers.mapInArrow(_reader(run.store.url, run.run_id, kept.pieces), schema)
 
 
+def read_result(run: Run, kept: KeptResult) -> pa.Table:
+    """The kept rows in this process, in their order."""
+    streams = [pa.ipc.open_stream(run.read_piece(name)).read_all() for name in kept.pieces]
+    if streams:
+        return pa.concat_tables(streams)
+    return to_arrow_schema(StructType.fromJson(json.loads(kept.schema))).empty_table()
+
+
 def has_arrow_form(frame: DataFrame) -> bool:
     """Whether every type of the result can be kept."""
     try:

@@ -8,7 +8,7 @@ runs/<run id>/pieces/     whatever the engines add
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Literal, get_args
@@ -164,6 +164,12 @@ class Run:
         folder = self._piece(prefix)
         start = len(join(self._folder, "pieces")) + 1
         return {path[start:]: size for path, size in self.store.sizes(folder).items()}
+
+    def remove_pieces(self, names: Iterable[str]) -> None:
+        """Pieces that nothing refers to."""
+        self._refuse_ended()
+        for name in names:
+            self.store.delete_tree(self._piece(name))
 
     def verify(self) -> None:
         """Reads everything; StoreCorrupt names the first piece that is damaged or missing."""

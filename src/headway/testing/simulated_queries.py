@@ -202,9 +202,11 @@ def random_query(rng: random.Random) -> SimulatedQuery:
     stages: list[Stage] = []
     roles: list[tuple[Role, ...]] = []
     unread: set[int] = set()
-    for number in range(rng.randint(1, 5)):
+    weights = rng.choice(((2, 6, 1), (0, 1, 0), (3, 1, 0)))  # none, backup, spool
+    for number in range(rng.randint(1, 6)):
+        protection = rng.choices(tuple(Protection), weights)[0]
         make = _scan if number == 0 or rng.random() < 0.3 else _operators
-        stage, role = make(rng, stages, unread)
+        stage, role = make(rng, stages, unread, protection)
         unread -= {side.upstream for side in stage.sides}
         unread.add(number)
         stages.append(stage)
@@ -218,20 +220,15 @@ def _units(rng: random.Random) -> tuple[int, ...]:
     return tuple(rng.randint(1, 40) for _ in range(rng.choice((0, 2, 4, 6, 8, 10))))
 
 
-def _protection(rng: random.Random) -> Protection:
-    kinds = (Protection.BACKUP, Protection.NONE, Protection.SPOOL)
-    return rng.choices(kinds, (6, 2, 1))[0]
-
-
 def _scan(
-    rng: random.Random, stages: list[Stage], unread: set[int]
+    rng: random.Random, stages: list[Stage], unread: set[int], protection: Protection
 ) -> tuple[Stage, tuple[Role, ...]]:
     side = Side(Feed.SHARED, _units(rng), keeps=False)
-    return Stage((side,), rng.randint(1, 3), _protection(rng)), (Role.STREAM,)
+    return Stage((side,), rng.randint(1, 3), protection), (Role.STREAM,)
 
 
 def _operators(
-    rng: random.Random, stages: list[Stage], unread: set[int]
+    rng: random.Random, stages: list[Stage], unread: set[int], protection: Protection
 ) -> tuple[Stage, tuple[Role, ...]]:
     channels = rng.randint(1, 3)
     upstream = rng.choice(sorted(unread)) if rng.random() < 0.7 else rng.randrange(len(stages))
@@ -246,7 +243,7 @@ def _operators(
     role = rng.choice((Role.STREAM, Role.STREAM, Role.TALLY, Role.BUFFER))
     after = frozenset(range(len(builds)))
     main = Side(main.feed, main.units, main.upstream, main.partitioning, after, _keeps(role))
-    stage = Stage((*builds, main), channels, _protection(rng))
+    stage = Stage((*builds, main), channels, protection)
     return stage, (*[Role.BUILD] * len(builds), role)
 
 

@@ -44,6 +44,8 @@ from headway.testing.simulated_queries import FakeOutput, Rows, expected_rows, r
 from headway.testing.simulated_workers import SimulatedWorker
 from headway.testing.simulation_checks import Checks
 
+Story = list[tuple[float, str, object]]
+
 _CALM = 4000.0
 """How long a query may take after the last fault."""
 
@@ -51,11 +53,16 @@ _CALM = 4000.0
 class SimulationFailed(AssertionError):
     """An invariant did not hold, or the rows are wrong."""
 
-    def __init__(self, seed: int, problem: str, story: list[str]) -> None:
+    def __init__(self, seed: int, problem: str, story: Story) -> None:
         replay = f"python -m headway.testing.simulation --seed {seed} --story"
         super().__init__(f"seed {seed}: {problem}\nTo replay it: {replay}")
         self.seed = seed
-        self.story = story
+        self._story = story
+
+    @property
+    def story(self) -> list[str]:
+        """Everything that happened, with its time."""
+        return [f"{time:8.2f} {what}{about or ''}" for time, what, about in self._story]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +110,7 @@ class Simulation:
         self.options = _random_options(self.rng)
         self.tables = Tables()
         self.pieces: dict[str, FakeOutput] = {}
-        self.story: list[str] = []
+        self.story: Story = []
         self.checks = Checks(self.query.topology, self.layout, self.tables)
         self._coordinator_class = coordinator
         self._worker_class = worker
@@ -142,8 +149,8 @@ class Simulation:
     def fail(self, problem: str) -> None:
         raise SimulationFailed(self.seed, problem, self.story)
 
-    def note(self, text: str) -> None:
-        self.story.append(f"{self._now:8.2f} {text}")
+    def note(self, what: str, about: object = None) -> None:
+        self.story.append((self._now, what, about))  # as text only when it is asked for
 
     def _check_result(self, outcome: Finish | Fail) -> None:
         if isinstance(outcome, Fail):
@@ -182,9 +189,9 @@ class Simulation:
 
     def _plan_faults(self) -> float:
         """Some faults at random moments; the time of the last."""
-        end = self.rng.uniform(5.0, 80.0)
+        end = self.rng.uniform(5.0, 100.0)
         kinds = (self._crash_some, self._crash_some, self._pause_one, self._join, self._restart)
-        for _ in range(self.rng.choice((0, 1, 1, 2, 2, 3, 5))):
+        for _ in range(self.rng.choice((0, 1, 2, 3, 4, 6))):
             self._at(self.rng.uniform(0.0, end), self.rng.choice(kinds))
         return end
 
@@ -269,7 +276,7 @@ class Simulation:
         if self._inbox and not self._busy and self._outcome is None:
             event = self._inbox.pop(0)
             if not isinstance(event, Tick):
-                self.note(f"< {event}")
+                self.note("< ", event)
             commands = iter(self._coordinator.handle(event))
             self._busy = True
             self._carry_out(commands, self._generation)
@@ -315,7 +322,7 @@ class Simulation:
     # The network.
 
     def _send(self, name: str, message: Message) -> None:
-        self.note(f"> {name} {message}")
+        self.note(f"> {name} ", message)
         worker = self._workers[name]
         if isinstance(message, Run) and message.repeated:
             self.checks.repeated += 1
@@ -436,7 +443,7 @@ def _random_rates(rng: random.Random) -> dict[str, float]:
         "dies before a write": 0.01,
         "dies after a write": 0.01,
         "disk full": 0.01,
-        "unreadable": 0.1,
+        "unreadable": 0.3,
     }
     return {fault: rate for fault, rate in rates.items() if rng.random() < 0.35}
 

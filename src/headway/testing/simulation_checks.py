@@ -67,18 +67,17 @@ class Checks:
 
     def apply(self, changes: list[Change], gone: set[tuple[str, TaskId]], lost: set[str]) -> None:
         """A transaction. `gone` are backups that their disks have lost."""
-        dropped = []
-        for change in changes:
-            if change.table == "lineage":
-                self._check_lineage(change.key, change.row)
-                former = self._tables.lineage.get(change.key)
-                if former is not None and former.holder != change.row.holder:
-                    if former.holder not in lost and (former.holder, change.key) not in gone:
-                        dropped.append((former.holder, change.key))
+        rows = {change.key: change.row for change in changes if change.table == "lineage"}
+        given_up = []
+        for output, row in rows.items():
+            self._check_lineage(output, row)
+            former = self._tables.lineage.get(output)
+            holder = former.holder if former is not None else None
+            if holder not in (None, row.holder, *lost) and (holder, output) not in gone:
+                given_up.append(output)
         self._tables.apply(changes)
-        for holder, output in dropped:
-            needed = holder is not None and self._can_be_needed(output)
-            assert not needed, f"the backup of {output} on {holder} is given up and can be needed"
+        for output in given_up:
+            assert not self._can_be_needed(output), f"the backup of {output} can be needed"
 
     def _check_lineage(self, task: TaskId, row: LineageRow) -> None:
         former = self._tables.lineage.get(task)
@@ -127,7 +126,7 @@ class Checks:
     def _reader_of(self, output: TaskId, reader: ChannelId, side: int) -> TaskId | None:
         for sequence in range(self._count(reader)):
             line = self._tables.lineage[reader.task(sequence)].lineage
-            if (line.side, line.channel) == (side, output.channel):
-                if line.first <= output.sequence < line.first + line.count:
-                    return reader.task(sequence)
+            read = range(line.first, line.first + line.count)
+            if (line.side, line.channel) == (side, output.channel) and output.sequence in read:
+                return reader.task(sequence)
         return None

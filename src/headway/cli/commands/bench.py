@@ -29,7 +29,12 @@ def bench(
             metavar="N", help="The scale of the data; each has its own.", show_default=False
         ),
     ] = None,
-    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Measured passes.")] = 1,
+    repeat: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Measured passes; each has its own.", show_default=False
+        ),
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -57,11 +62,11 @@ def bench(
             f"there is no benchmark {name}",
             hint=f"did you mean {near[0]}?" if near else f"there are: {', '.join(BENCHMARKS)}",
         )
-    settings = options.settings_from(config, assignments, master=master)
+    settings = options.settings_from(config, assignments, master=master or benchmark.master)
     asked = BenchmarkOptions(
         scale=benchmark.scale if scale is None else scale,
         data=(data or options.cache_folder()).expanduser().absolute(),
-        repeat=repeat,
+        repeat=repeat or benchmark.repeat,
     )
     with open_spark(settings, quiet=quiet) as spark, steps_bar(name, quiet=quiet) as tell:
         measured = benchmark.run(spark, asked, tell)

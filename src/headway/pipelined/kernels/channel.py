@@ -281,8 +281,7 @@ def _split(rows: pa.Table, parts: pa.ChunkedArray, readers: int) -> tuple[pa.Tab
     sorted_rows = rows.take(pa.array(order))
     bounds = np.searchsorted(numbers[order], np.arange(readers + 1))
     return tuple(
-        sorted_rows.slice(int(start), int(stop - start))
-        for start, stop in pairwise(bounds)
+        sorted_rows.slice(int(start), int(stop - start)) for start, stop in pairwise(bounds)
     )
 
 

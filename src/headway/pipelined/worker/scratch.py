@@ -10,12 +10,14 @@ import fcntl
 import os
 import shutil
 import stat
+import time
 from contextlib import suppress
 from pathlib import Path
 
 from headway.base.errors import WrongUsage
 
 _LOCK = ".headway-lock"
+_MAKING_SECONDS = 60.0
 
 
 class Scratch:
@@ -51,9 +53,18 @@ class Scratch:
 def sweep(parent: Path) -> None:
     """Removes the folders of dead workers."""
     for lock_file in parent.glob(f"*/{_LOCK}"):
-        lock = _locked(lock_file, create=False)
+        lock = None if _is_being_made(lock_file) else _locked(lock_file, create=False)
         if lock is not None:
             _remove(lock_file.parent, lock)
+
+
+def _is_being_made(lock_file: Path) -> bool:
+    """Without its name yet, and perhaps not locked yet either."""
+    try:
+        age = time.time() - lock_file.stat().st_mtime
+    except OSError:
+        return True
+    return lock_file.parent.name.startswith(".") and age < _MAKING_SECONDS
 
 
 def _remove(folder: Path, lock: int) -> None:

@@ -1,0 +1,75 @@
+"""The same query run by different engines on the same files, and whether they agree."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from math import exp, isnan, log
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headway.session import Session
+
+_DIGITS = 10  # to which sums of doubles agree, whatever the order of their rows
+
+
+class DuckDb:
+    """DuckDB alone, over the same Parquet files."""
+
+    def __init__(self, tables: Mapping[str, Path], threads: int) -> None:
+        self._connection = duckdb.connect(config={"threads": threads})
+        for name, folder in tables.items():
+            files = str(folder / "*.parquet").replace("'", "''")
+            view = f"""CREATE VIEW "{name}" AS SELECT * FROM read_parquet('{files}')"""
+            self._connection.execute(view)
+
+    def run(self, text: str) -> pa.Table:
+        return self._connection.execute(text.replace("`", '"')).to_arrow_table()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def run_in(session: Session, text: str, name: str) -> pa.Table:
+    """The rows of a query from its text, as a user of the session would get them."""
+    handle = session.run(session.sql(text, name=name))
+    handle.wait()
+    return handle.arrow()
+
+
+def timed(work: Callable[[], pa.Table]) -> tuple[float, pa.Table]:
+    began = time.perf_counter()
+    table = work()
+    return time.perf_counter() - began, table
+
+
+def same_rows(ours: pa.Table, theirs: pa.Table) -> bool:
+    """The same rows in any order: exactly, but for the last digits of doubles."""
+    return _rows(ours) == _rows(theirs)
+
+
+def _rows(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    columns = [column.to_pylist() for column in table.columns]
+    return Counter(tuple(map(_comparable, row)) for row in zip(*columns, strict=True))
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, float):
+        return "NaN" if isnan(value) else float(f"{value:.{_DIGITS}g}")
+    return value
+
+
+def geometric_mean(values: Iterable[float]) -> float | None:
+    found = [log(value) for value in values if value > 0]
+    return exp(sum(found) / len(found)) if found else None
+
+
+def middle(seconds: list[float]) -> float:
+    return statistics.median(seconds)
