@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -348,3 +349,27 @@ def test_redis_that_stays_away_is_given_up(redis_server: RedisServer) -> None:
     assert 0.4 < time.monotonic() - begun < 3.0
     with pytest.raises(ControlStoreUnavailable, match=r"127\.0\.0\.1"):
         RedisStore(f"redis://:secret@127.0.0.1:{redis_server.port}/0", "r", "q", patience=0.1)
+
+
+def test_where_redis_cannot_be_installed_that_is_said(tmp_path: Path) -> None:
+    for tool in ("bash", "dirname", "env"):
+        (tmp_path / tool).symlink_to(str(shutil.which(tool)))
+    found = subprocess.run(
+        [ROOT / "scripts" / "ensure-redis.sh"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert found.returncode == 1
+    assert found.stdout == ""
+    assert "redis-server is missing" in found.stderr and "apt-get install" in found.stderr
+    (tmp_path / "redis-server").symlink_to(str(shutil.which("bash")))
+    found = subprocess.run(
+        [ROOT / "scripts" / "ensure-redis.sh"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert found.stdout.strip() == str(tmp_path / "redis-server")

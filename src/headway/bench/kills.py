@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 from headway.base.errors import WrongUsage
@@ -26,7 +27,7 @@ def kill_executor(application: str, executor: str) -> None:
 
 
 def _names(words: list[bytes], application: str, executor: str) -> bool:
-    pairs = set(zip(words, words[1:], strict=False))
+    pairs = set(pairwise(words))
     wanted = {(b"--app-id", application.encode()), (b"--executor-id", executor.encode())}
     return wanted <= pairs
 

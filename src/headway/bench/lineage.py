@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,11 @@ def measure_lineage(
     }
     steps = (1 + options.repeat) * len(QUERIES)
     with TemporaryDirectory(prefix="headway-bench-") as store:
-        common = {"store_url": store, "statistics_observe": "false", "engine_name": "pipelined"}
+        common: dict[str, Any] = {
+            "store_url": store,
+            "statistics_observe": "false",
+            "engine_name": "pipelined",
+        }
         with headway.session(spark, **common) as base:
             base.tables(folder)
             sessions = {
@@ -55,7 +60,7 @@ def measure_lineage(
                 for number, query in enumerate(QUERIES):
                     progress(query, attempt * len(QUERIES) + number, steps)
                     for variant, session in _turned(sessions, attempt):
-                        took, _ = timed(lambda s=session, q=query: run_in(s, texts[q], q))
+                        took, _ = timed(partial(run_in, session, texts[query], query))
                         if attempt:
                             seconds[query][variant].append(took)
             for session in sessions.values():

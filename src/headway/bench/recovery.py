@@ -78,7 +78,7 @@ def measure_recovery(
     steps = len(queries) + len(_CASE_POINTS)
     case: dict[str, float] = {}
     with TemporaryDirectory(prefix="headway-bench-", dir=options.data) as scratch:
-        settings = {"statistics_observe": "false", "engine_name": "pipelined"}
+        settings: dict[str, Any] = {"statistics_observe": "false", "engine_name": "pipelined"}
         with headway.session(spark, store_url=f"{scratch}/store", **settings) as session:
             bench = _Bench(session, folder, Path(scratch) / "tables")
             for number, query in enumerate(queries):

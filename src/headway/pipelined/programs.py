@@ -76,6 +76,7 @@ class TableInput(msgspec.Struct, frozen=True):
     pieces: tuple[StoredPiece, ...] = ()
     bytes: tuple[int, ...] = ()
     """The size of each unit."""
+    name: str = ""
 
 
 class SideProgram(msgspec.Struct, frozen=True):

@@ -44,7 +44,7 @@ def _row_groups(scan: Scan, source: FileSource) -> TableInput:
             files.append(FileRange(footer.path, first, rows, len(footer.groups) == 1))
             sizes.append(max(1, sum(size for name, size in columns if name in fields)))
             first += rows
-    return TableInput(_columns(scan), files=tuple(files), bytes=tuple(sizes))
+    return TableInput(_columns(scan), files=tuple(files), bytes=tuple(sizes), name=source.table)
 
 
 def _columns(scan: Scan) -> tuple[tuple[str, str], ...]:
@@ -66,7 +66,12 @@ def _numbers(scan: Scan, source: RangeSource) -> TableInput:
         for first in range(0, total, _NUMBERS_PER_UNIT)
     )
     columns = tuple(('"range"', c.column.name) for c in scan.columns)
-    return TableInput(columns, numbers=ranges, bytes=tuple(8 * _NUMBERS_PER_UNIT for _ in ranges))
+    return TableInput(
+        columns,
+        numbers=ranges,
+        bytes=tuple(8 * _NUMBERS_PER_UNIT for _ in ranges),
+        name=source.table,
+    )
 
 
 class _Footer:

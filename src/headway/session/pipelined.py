@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headway.base.config import Settings
-from headway.base.errors import InternalError
+from headway.base.errors import HeadwayError, InternalError
 from headway.lineage.topology import Protection
 from headway.pipelined.compile import Choices, compile_plan
 from headway.pipelined.core.events import Options
 from headway.pipelined.execution import Execution, Report
 from headway.pipelined.programs import Dataflow, TableInput
+from headway.plan.graph import walk
 from headway.plan.nodes import Scan
 from headway.session.planning import PIPELINED, PlannedQuery
 from headway.session.workers import Workers
@@ -65,6 +67,19 @@ class PipelinedEngine:
             broadcast_bytes=wanted.broadcast_limit,
         )
         return compile_plan(query.plan, query.estimates, choices, staged)
+
+    def explained(self, query: PlannedQuery) -> PlannedQuery:
+        """With its stages, where this engine would run it. Nothing is staged for that."""
+        from headway.spark.staging import needs_staging
+
+        if query.engine != PIPELINED or query.plan is None or query.error is not None:
+            return query
+        scans = (node for node in walk(query.plan.root) if isinstance(node, Scan))
+        staged = {scan: TableInput(()) for scan in scans if needs_staging(scan.source)}
+        try:
+            return replace(query, dataflow=self.dataflow(query, staged))
+        except HeadwayError as error:  # a file that is gone, for instance
+            return replace(query, error=error)
 
     def execute(
         self,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from headway.base.errors import HeadwayError, PlanNotImportable
 from headway.pipelined.kernels.operators import explain_support
+from headway.pipelined.printer import dataflow_to_builtins, print_dataflow
+from headway.pipelined.programs import Dataflow
 from headway.plan.cardinalities import Estimate, estimate
 from headway.plan.graph import walk
 from headway.plan.join_order import order_joins
@@ -47,6 +49,8 @@ class PlannedQuery:
     engine: str = SPARK
     refusals: tuple[str, ...] = ()
     """Why the pipelined engine does not take the query."""
+    dataflow: Dataflow | None = None
+    """Its stages on the pipelined engine; made for explaining."""
     session_frames: Mapping[str, DataFrame] = field(default_factory=dict, repr=False)
     """Frames of sources that only this session can read, by their id."""
 
@@ -82,6 +86,8 @@ class PlannedQuery:
                 f"  {pipeline.id}. {describe(pipeline.source)[:60]} → {pipeline.role} of "
                 f"{describe(pipeline.sink)[:60]}{f'  (after {after})' if after else ''}"
             )
+        if self.dataflow is not None:
+            lines += ["", "Stages on the workers:", print_dataflow(self.dataflow)]
         return "\n".join(lines)
 
     def to_builtins(self) -> dict[str, Any]:
@@ -110,6 +116,7 @@ class PlannedQuery:
                 }
                 for p in self.pipelines or ()
             ],
+            "stages": [] if self.dataflow is None else dataflow_to_builtins(self.dataflow),
         }
 
 

@@ -115,7 +115,8 @@ class Session:
         asked = [self._query(item) for item in _listed(queries)]
         if not asked:
             raise WrongUsage("there is no query to run")
-        return [self._plan(query, act=act) for query in _named_apart(asked)]
+        planned = [self._plan(query, act=act) for query in _named_apart(asked)]
+        return planned if act else [self._pipelined.explained(query) for query in planned]
 
     def _query(self, item: Any) -> Query:
         if isinstance(item, Query):

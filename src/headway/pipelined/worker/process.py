@@ -10,13 +10,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 
 import pyarrow as pa
 
 from headway.base.errors import HeadwayError
 from headway.base.ids import check_id
-from headway.pipelined.core.effects import Answer, Arrived
+from headway.pipelined.core.effects import Arrived
 from headway.pipelined.core.messages import Message
 from headway.pipelined.transport import (
     DriverLink,
@@ -58,14 +57,11 @@ class Worker:
         self._left = threading.Event()
         self._changed = threading.Condition()  # of the queries
         self._queries: dict[str, QueryWork | None] = {}  # None for one that is over
-        self._events: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._scratch = Scratch(Path(config.scratch))
         self.computing = Threads(config.cores, "compute", self.leave)
         self.moving = Threads(_MOVING_THREADS, "move", self.leave)
         self.peers = Peers(config.token, silence_seconds=config.put_seconds, failed=self.leave)
         self._server = ExchangeServer(config.bind_host, config.token, self)
-        self._loop = threading.Thread(target=self._run, name="worker-loop", daemon=True)
-        self._loop.start()
         try:
             self._link = self._connect()
         except HeadwayError:
@@ -86,8 +82,6 @@ class Worker:
         """Frees everything, after `leave` or instead of it."""
         self._left.set()
         self._link.close()
-        self._events.put(None)
-        self._loop.join(timeout=10.0)
         self.peers.close()
         self.computing.close()
         for query in tuple(self._queries):
@@ -100,9 +94,6 @@ class Worker:
         self._scratch.remove()
 
     # For the queries.
-
-    def post(self, query: str, event: Message | Answer) -> None:
-        self._events.put(partial(self._handle, query, event))
 
     def report(self, query: str, message: Message) -> None:
         self._link.report(query, message)
@@ -137,15 +128,23 @@ class Worker:
     # From the driver.
 
     def _received(self, message: ToWorker) -> None:
+        try:
+            self._take(message)
+        except Exception:  # noqa: BLE001  (our own bug: a worker that has one must not go on)
+            self.leave(f"a bug: {traceback.format_exc()}")
+
+    def _take(self, message: ToWorker) -> None:
         match message:
             case Ordered(query, about):
-                self.post(query, about)
+                found = self._find(query)
+                if found is not None:
+                    found.post(about)
             case PeersMessage(addresses):
                 self._meet({n: a for n, a in addresses.items() if n != self.worker})
             case StartQuery():
-                self._events.put(partial(self._start_query, message))
+                self._start_query(message)
             case EndQuery(query):
-                self._events.put(partial(self._end_query, query))
+                self._end_query(query)
             case Fenced(reason):
                 self.leave(f"declared lost: {reason}", tell=False)
             case Shutdown():
@@ -155,19 +154,6 @@ class Worker:
         if self.peers.update(addresses):
             # Nobody else may come to remove what a killed one left.
             self.moving.submit(partial(sweep, self._scratch.folder.parent))
-
-    def _run(self) -> None:
-        while (event := self._events.get()) is not None and not self._left.is_set():
-            try:
-                event()
-            except Exception:  # noqa: BLE001  (our own bug: a worker that has one must not go on)
-                self.leave(f"a bug: {traceback.format_exc()}")
-            del event  # it may hold a table
-
-    def _handle(self, query: str, event: Message | Answer) -> None:
-        found = self._find(query)
-        if found is not None:
-            found.handle(event)
 
     def _start_query(self, start: StartQuery) -> None:
         if start.query in self._queries:

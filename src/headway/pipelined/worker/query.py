@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -49,8 +50,8 @@ from headway.pipelined.worker.slices import position, sizes
 
 
 class QueryWork:
-    """`handle` is called by the worker's loop, `arrive` and `room` by its server's threads. The
-    steps of a task are a method each, called by the worker's threads."""
+    """Safe from several threads. The steps of a task are a method each; they run in the worker's
+    threads and may take their time."""
 
     def __init__(
         self,
@@ -66,6 +67,8 @@ class QueryWork:
         self._folder = folder
         self._core = WorkerCore(around.worker, start.topology)
         self._lock = threading.RLock()  # of the core, and of what must keep step with it
+        self._events: deque[Message | Answer] = deque()
+        self._turn = threading.Lock()  # of the thread that tells the core
         self._ended = False
         self._kernels = kernels
         self._channels = Channels(kernels)
@@ -75,8 +78,20 @@ class QueryWork:
         self._outputs: dict[tuple[TaskId, int], TaskOutput] = {}
         self._sender = Sender(start.query, around, self._inbox, self.arrive)
 
-    def handle(self, event: Message | Answer) -> None:
-        """Tell the core, and begin what it asks for."""
+    def post(self, event: Message | Answer) -> None:
+        """Tell the core, after all that it was told before, and begin what it asks for. Done by
+        whichever thread comes first: a change of threads costs more than most events."""
+        self._events.append(event)
+        while self._events and self._turn.acquire(blocking=False):
+            try:
+                while self._events:
+                    self._handle(self._events.popleft())
+            except Exception:  # noqa: BLE001  (our own bug: a worker that has one must not go on)
+                self._around.leave(f"a bug: {traceback.format_exc()}")
+            finally:
+                self._turn.release()
+
+    def _handle(self, event: Message | Answer) -> None:
         with self._lock:
             if self._ended:
                 return
@@ -94,8 +109,9 @@ class QueryWork:
             if reception is Reception.TAKE:
                 # Before the core hears of it, which may ask for it at once.
                 self._inbox.put(arrived.channel, arrived.side, arrived.output, table)
-                self._around.post(self.query, arrived)
-            return reception is not Reception.REFUSE
+        if reception is Reception.TAKE:
+            self.post(arrived)
+        return reception is not Reception.REFUSE
 
     def end(self) -> None:
         """Drop all of it. Waits for the tasks that run."""
@@ -213,23 +229,20 @@ class QueryWork:
         except Exception:  # noqa: BLE001  (our own bug: it ends the query and tells its story)
             story = traceback.format_exc()
             answer = ExecutionFailed(run.task, run.epoch, "INTERNAL_ERROR", story)
-        self._post(answer)
-
-    def _post(self, answer: Answer) -> None:
-        self._around.post(self.query, answer)
+        self.post(answer)
 
     def _keep(self, output: TaskId, epoch: int, made: TaskOutput) -> None:
         try:
             answer = self.keep(output, epoch, made)
         except (OSError, HeadwayError) as error:
             answer = Kept(output, epoch, problem=str(error))
-        self._post(answer)
+        self.post(answer)
 
     def _deliver(
         self, output: TaskId, epoch: int, made: TaskOutput, destinations: tuple[Destination, ...]
     ) -> None:
         def work() -> None:
-            self._post(self.deliver(output, epoch, made, destinations))
+            self.post(self.deliver(output, epoch, made, destinations))
 
         worker = self._around.worker
         if all(each.worker == worker for each in destinations) and self._inbox.has_room():
@@ -241,9 +254,9 @@ class QueryWork:
         self, output: TaskId, epoch: int, destinations: tuple[Destination, ...], piece: str | None
     ) -> None:
         try:
-            self._post(self.resend(output, epoch, destinations, piece))
+            self.post(self.resend(output, epoch, destinations, piece))
         except (OSError, HeadwayError, pa.ArrowException):
-            self._post(Resent(output, epoch, (), readable=False))
+            self.post(Resent(output, epoch, (), readable=False))
 
 
 def _is_no_discard(effect: Effect) -> bool:

@@ -31,6 +31,7 @@ def run_worker(
     try:
         config = read_config(sys.stdin.readline(), config_class)
         pa.set_cpu_count(config.cores)
+        pa.array([0])  # the first of all arrays takes as long as the import of pandas
         worker = worker_class(config, start_kernels, reasons.put)
     except (HeadwayError, OSError) as error:
         text = error.describe() if isinstance(error, HeadwayError) else str(error)

@@ -8,7 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from headway.lineage.names import TaskId
-from headway.pipelined.core.effects import Answer, Arrived
+from headway.pipelined.core.effects import Arrived
 from headway.pipelined.core.messages import Destination, Message
 from headway.pipelined.worker.exchange import Attempt, Peers
 from headway.pipelined.worker.inbox import Inbox
@@ -35,10 +35,6 @@ class Surroundings(Protocol):
 
     @property
     def moving(self) -> Threads: ...
-
-    def post(self, query: str, event: Message | Answer) -> None:
-        """The event comes back through `QueryWork.handle`, after those before it."""
-        ...
 
     def report(self, query: str, message: Message) -> None:
         """To the query's coordinator."""
