@@ -10,39 +10,34 @@ from pathlib import Path
 
 import pytest
 
-from headway.pipelined.cluster import Cluster
-from headway.pipelined.control.store import open_control_store
 from headway.pipelined.execution import Execution
 from headway.pipelined.worker.process import Worker
-from headway.storage import Run, new_manifest, open_store
-from headway.testing.local_workers import LocalWorkers
+from headway.testing.local_session import LocalSession
 from headway.testing.simulated_kernels import SimulatedProgram, result_rows, start_simulated
 from headway.testing.simulated_queries import expected_rows, random_query
 
 QUERIES = 30
 
 
-class Session:
+class Session(LocalSession):
     """Three workers in threads, or as many as a test has left of them."""
 
     def __init__(self, folder: Path) -> None:
-        self.run = Run.create(open_store(str(folder / "store")), new_manifest(()))
-        self.cluster = Cluster()
-        self.local = LocalWorkers(self.cluster.address, self.cluster.token, folder / "scratch")
-        self.control = f"sqlite:{folder / 'control'}"
+        super().__init__(folder)
         self.names = (f"w{number}" for number in count())
-        self.workers: list[Worker] = []
+        self.there: list[Worker] = []
 
     def fill_up(self, inbox_bytes: int) -> None:
-        while len(self.workers) < 3:
-            name = next(self.names)
-            worker = self.local.in_thread(name, start_simulated, cores=2, inbox_bytes=inbox_bytes)
-            self.workers.append(worker)
+        while len(self.there) < 3:
+            worker = self.workers.in_thread(
+                next(self.names), start_simulated, cores=2, inbox_bytes=inbox_bytes
+            )
+            self.there.append(worker)
         self.cluster.await_workers(3, 10.0)
 
     def lose(self, rng: random.Random) -> None:
-        if len(self.workers) > 1:
-            worker = self.workers.pop(rng.randrange(len(self.workers)))
+        if len(self.there) > 1:
+            worker = self.there.pop(rng.randrange(len(self.there)))
             worker.leave("a test", tell=rng.random() < 0.5)
 
 
@@ -50,8 +45,7 @@ class Session:
 def session(tmp_path: Path) -> Iterator[Session]:
     opened = Session(tmp_path)
     yield opened
-    opened.cluster.close()
-    opened.local.close()
+    opened.close()
 
 
 @pytest.mark.parametrize("losses", [0, 1, 2])
@@ -74,15 +68,7 @@ def test_random_queries(session: Session, losses: int) -> None:
                 timer.start()
                 timers.append(timer)
 
-        pieces = session.cluster.execute(
-            SimulatedProgram(query, 0.002),  # type: ignore[arg-type]
-            name,
-            store=open_control_store(session.control, session.run.run_id, name),
-            store_url=session.run.store.url,
-            run_id=session.run.run_id,
-            patience=10.0,
-            started=started,
-        )
+        pieces = session.execute(SimulatedProgram(query, 0.002), name, started=started)
         for timer in timers:
             timer.join()
         found = result_rows(session.run, (each.piece for each in pieces))

@@ -18,33 +18,19 @@ import pytest
 
 from headway.base.errors import QueryFailed
 from headway.lineage.topology import Feed, Partitioning, Protection, Side, Stage, Topology
-from headway.pipelined.cluster import Cluster
-from headway.pipelined.control.store import open_control_store
 from headway.pipelined.execution import Execution
 from headway.pipelined.worker.query import QueryWork
 from headway.pipelined.worker.scratch import Scratch, sweep
-from headway.storage import Run, new_manifest, open_store
 from headway.testing.faulty_worker import Fault, Step
-from headway.testing.local_workers import LocalWorkers, WorkerProcess
+from headway.testing.local_session import LocalSession
+from headway.testing.local_workers import WorkerProcess
 from headway.testing.simulated_kernels import SimulatedProgram, result_rows, start_simulated
 from headway.testing.simulated_queries import Role, SimulatedQuery, expected_rows
 
 STEPS: tuple[Step, ...] = ("execute", "keep", "deliver", "say_done", "resend", "delete")
 
 
-class Session:
-    """A driver with its workers and a run in a store."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.run = Run.create(open_store(str(folder / "store")), new_manifest(()))
-        self.lost: list[tuple[str, str, float]] = []
-        self.cluster = Cluster(
-            lease_seconds=1.0,
-            on_lost=lambda worker, why: self.lost.append((worker, why, time.monotonic())),
-        )
-        self.workers = LocalWorkers(self.cluster.address, self.cluster.token, folder / "scratch")
-
+class Session(LocalSession):
     def threads(self, count: int, **more: Any) -> None:
         for number in range(count):
             self.workers.in_thread(f"thread{number}", start_simulated, **more)
@@ -58,26 +44,13 @@ class Session:
         started: Callable[[Execution], None] = lambda execution: None,
     ) -> None:
         """The query gives just the rows that it should."""
-        store = open_control_store(f"sqlite:{self.folder / 'control'}", self.run.run_id, name)
-        pieces = self.cluster.execute(
-            SimulatedProgram(query, seconds),  # type: ignore[arg-type]
-            name,
-            store=store,
-            store_url=self.run.store.url,
-            run_id=self.run.run_id,
-            patience=5.0,
-            started=started,
-        )
+        pieces = self.execute(SimulatedProgram(query, seconds), name, started=started)
         assert result_rows(self.run, (each.piece for each in pieces)) == expected_rows(query)
-
-    def close(self) -> None:
-        self.cluster.close()
-        self.workers.close()
 
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
-    opened = Session(tmp_path)
+    opened = Session(tmp_path, lease_seconds=1.0)
     yield opened
     opened.close()
 

@@ -100,8 +100,12 @@ def settings_from(
     *,
     store: str | None = None,
     master: str | None = None,
+    usual_master: str | None = None,
 ) -> Settings:
-    """Spark's defaults, the environment, the TOML file and the command line, merged."""
+    """Spark's defaults, the environment, the TOML file and the command line, merged.
+
+    `usual_master` is the command's own default.
+    """
     from headway.spark.defaults import spark_defaults
 
     given = parse_assignments(assignments or ())
@@ -109,9 +113,12 @@ def settings_from(
         given["store.url"] = store
     if master is not None:
         given["spark.master"] = master
-    return load_settings(
-        spark_conf=spark_defaults(os.environ), toml_file=config, command_line=given
-    )
+    conf = spark_defaults(os.environ)
+    settings = load_settings(spark_conf=conf, toml_file=config, command_line=given)
+    if usual_master is not None and settings.origin("spark.master") == "default":
+        given["spark.master"] = usual_master
+        return load_settings(spark_conf=conf, toml_file=config, command_line=given)
+    return settings
 
 
 def cache_folder() -> Path:

@@ -6,7 +6,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from headway.base.errors import WorkerNotStarted
 from headway.pipelined.control.store import ControlStore
@@ -29,7 +28,7 @@ _PATIENCE = 60.0
 
 
 class Cluster:
-    """The driver's end of all workers. They connect to `address` and show `token`."""
+    """The driver's end of all workers. They connect to its `port` and show `token`."""
 
     def __init__(
         self,
@@ -45,8 +44,8 @@ class Cluster:
         self._hub = WorkerHub(self, host=host, token=self.token, lease_seconds=lease_seconds)
 
     @property
-    def address(self) -> tuple[str, int]:
-        return self._hub.host, self._hub.port
+    def port(self) -> int:
+        return int(self._hub.port)
 
     @property
     def workers(self) -> dict[str, Hello]:
@@ -131,8 +130,3 @@ class Cluster:
     def _begin(self, execution: Execution, start: StartQuery, hello: Hello) -> None:
         self._hub.tell(hello.worker, start)
         execution.post(WorkerJoined(hello.worker, hello.address))
-
-
-def sqlite_url(folder: Path) -> str:
-    """A control store in a folder of this machine."""
-    return f"sqlite:{folder}"

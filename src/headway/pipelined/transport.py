@@ -177,6 +177,7 @@ class WorkerHub:
         self._lock = threading.Lock()
         self._members: dict[str, _Member] = {}
         self._seen: set[str] = set()
+        self._strangers: set[Link] = set()
         self._closed = threading.Event()
         self._listening = listen(host)
         self.host, self.port = self._listening.getsockname()[:2]
@@ -226,9 +227,11 @@ class WorkerHub:
             self._listening.shutdown(2)
         self._listening.close()
         with self._lock:
-            members = tuple(self._members.values())
+            members, strangers = tuple(self._members.values()), tuple(self._strangers)
         for member in members:
             member.link.close(flush_seconds=_FLUSH_SECONDS)
+        for link in strangers:
+            link.close()
         for thread in tuple(self._threads):
             if thread is not threading.current_thread():
                 thread.join(timeout=2.0)
@@ -243,7 +246,11 @@ class WorkerHub:
             self._threads = [each for each in self._threads if each.is_alive()] + [thread]
 
     def _serve(self, link: Link) -> None:
+        with self._lock:
+            self._strangers.add(link)
         member = self._admit(link)
+        with self._lock:
+            self._strangers.discard(link)
         if member is None:
             link.close()
             return
@@ -368,7 +375,11 @@ class DriverLink:
 
     def _listen(self) -> None:
         while (frame := self._link.receive()) is not None:
-            self._received(_TO_WORKER.decode(frame))
+            try:
+                message = _TO_WORKER.decode(frame)
+            except msgspec.DecodeError:  # a driver of another release, as good as none
+                break
+            self._received(message)
         if not self._ended.is_set():
             self._ended.set()
             self._closed()

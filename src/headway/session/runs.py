@@ -154,8 +154,12 @@ class RunHandle:
         return read_result(self._run, kept) if kept.kept else self.result(name).toArrow()
 
     def report(self, query: str | None = None) -> Report | None:
-        """What the query took, tasks done again included; None on the spark engine."""
-        return self._reports.get(self._one(query))
+        """What the query took so far, tasks done again included; None on the spark engine."""
+        name = self._one(query)
+        with self._lock:
+            watch = self._watches.get(name)
+            known = self._reports.get(name)
+        return watch.report if isinstance(watch, ExecutionWatch) else known
 
     def _kept(self, name: str) -> KeptResult:
         while not self.finished and name not in self._results:

@@ -28,6 +28,8 @@ class Workers:
         self._lock = threading.Lock()
         self._cluster: Cluster | None = None
         self._host: WorkerHost | None = None
+        self.count_at_start = 0
+        """How many the first query found; one that is lost is replaced."""
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     @property
@@ -46,6 +48,13 @@ class Workers:
             return {}
         return {name: hello.executor for name, hello in self._cluster.workers.items()}
 
+    @property
+    def processes(self) -> dict[str, int]:
+        """The process of every worker, by the worker's name."""
+        if self._cluster is None:
+            return {}
+        return {name: hello.pid for name, hello in self._cluster.workers.items()}
+
     def start(self) -> Cluster:
         """All of them; those that are there already when called again."""
         from headway.spark.executors import driver_address
@@ -54,12 +63,15 @@ class Workers:
         with self._lock:
             if self._cluster is not None:
                 return self._cluster
+            driver = driver_address(self._spark)
             cluster = Cluster(
-                host=driver_address(self._spark).host,
+                host=driver.bind,
                 lease_seconds=self._settings.lease,
                 on_lost=lambda worker, reason: self._lost(worker),
             )
-            plan = WorkerPlan(cluster.address, cluster.token, memory=self._settings.memory or None)
+            plan = WorkerPlan(
+                (driver.host, cluster.port), cluster.token, memory=self._settings.memory or None
+            )
             host = WorkerHost(self._spark, plan)
             try:
                 there = host.start(self._settings.workers or None)
@@ -69,6 +81,7 @@ class Workers:
                 host.stop()
                 raise
             host.watch()
+            self.count_at_start = len(there)
             self._host, self._cluster = host, cluster
             return cluster
 

@@ -18,6 +18,7 @@ from headway.pipelined.worker.interfaces import StartKernels
 from headway.pipelined.worker.process import Worker
 from headway.testing.faulty_worker import Fault
 
+_HERE = "127.0.0.1"
 _PATIENCE = 30.0
 
 
@@ -72,8 +73,9 @@ class WorkerProcess:
 class LocalWorkers:
     """Workers of one session, all gone after `close`. Scratch folders are below `folder`."""
 
-    def __init__(self, address: tuple[str, int], token: str, folder: Path) -> None:
-        self._address = address
+    def __init__(self, port: int, token: str, folder: Path) -> None:
+        """The driver is on this machine."""
+        self._port = port
         self._token = token
         self._folder = folder
         self._threads: list[Worker] = []
@@ -82,13 +84,12 @@ class LocalWorkers:
         """Why workers in threads have left."""
 
     def config(self, name: str, **more: Any) -> dict[str, Any]:
-        host, port = self._address
         return {
             "worker": name,
-            "driver_host": host,
-            "driver_port": port,
+            "driver_host": _HERE,
+            "driver_port": self._port,
             "token": self._token,
-            "bind_host": host,
+            "bind_host": _HERE,
             "scratch": str(self._folder / name),
             "watch": [os.getpid()],
             **more,

@@ -190,7 +190,14 @@ class Simulation:
     def _plan_faults(self) -> float:
         """Some faults at random moments; the time of the last."""
         end = self.rng.uniform(5.0, 100.0)
-        kinds = (self._crash_some, self._crash_some, self._pause_one, self._join, self._restart)
+        kinds = (
+            self._crash_some,
+            self._crash_some,
+            self._pause_one,
+            self._cut_off,
+            self._join,
+            self._restart,
+        )
         for _ in range(self.rng.choice((0, 1, 2, 3, 4, 6))):
             self._at(self.rng.uniform(0.0, end), self.rng.choice(kinds))
         return end
@@ -230,6 +237,15 @@ class Simulation:
         if worker.declared_lost:  # goes on until it hears that it was declared lost
             self._at(self._now + self.rng.uniform(0.0, 30.0), self._fence, worker)
         worker.wake()
+
+    def _cut_off(self) -> None:
+        """Its connection to the driver breaks, which it does not notice at once."""
+        alive = self._alive()
+        if alive:
+            worker = self.rng.choice(alive)
+            self._struck.append("cut off")
+            self._declare_lost(worker)
+            self._at(self._now + self.rng.uniform(0.0, 30.0), self._fence, worker)
 
     def _fence(self, worker: SimulatedWorker) -> None:
         worker.crashed = True

@@ -62,7 +62,9 @@ def bench(
             f"there is no benchmark {name}",
             hint=f"did you mean {near[0]}?" if near else f"there are: {', '.join(BENCHMARKS)}",
         )
-    settings = options.settings_from(config, assignments, master=master or benchmark.master)
+    settings = options.settings_from(
+        config, assignments, master=master, usual_master=benchmark.master
+    )
     asked = BenchmarkOptions(
         scale=benchmark.scale if scale is None else scale,
         data=(data or options.cache_folder()).expanduser().absolute(),

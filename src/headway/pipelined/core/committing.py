@@ -10,7 +10,7 @@ from headway.lineage.names import ChannelId, TaskId
 from headway.lineage.reading import Slice
 from headway.lineage.records import LineageRow
 from headway.pipelined.core.events import Fail
-from headway.pipelined.core.messages import Committed, Destination, Done, Forget, Release
+from headway.pipelined.core.messages import Committed, Destination, Done, Failed, Forget, Release
 from headway.pipelined.core.state import QueryState
 from headway.pipelined.core.supply import InMemory
 from headway.pipelined.core.supplying import note_delivered, provide
@@ -26,15 +26,20 @@ def note_done(state: QueryState, worker: str, done: Done) -> None:
         state.send(worker, Release(done.task.of, done.epoch))
 
 
-def is_expected(state: QueryState, worker: str, done: Done) -> bool:
+def is_expected(state: QueryState, worker: str, said: Done | Failed) -> bool:
     """The task was given to this worker under this epoch, and is not committed."""
-    row = state.tables.tasks.get(done.task)
-    owner = state.owner(done.task.of)
+    row = state.tables.tasks.get(said.task)
+    owner = state.owner(said.task.of)
     return (
         row is not None
-        and row.epoch == done.epoch
-        and (owner.worker, owner.epoch) == (worker, done.epoch)
+        and row.epoch == said.epoch
+        and (owner.worker, owner.epoch) == (worker, said.epoch)
     )
+
+
+def is_awaited(state: QueryState, worker: str, failed: Failed) -> bool:
+    """What a former owner of a channel could not do is of no interest."""
+    return state.supply.repeats.get(failed.task) == worker or is_expected(state, worker, failed)
 
 
 def is_unprotected(done: Done) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 
 from headway.lineage.records import ChannelRow, Tables, WorkerRow
 from headway.lineage.topology import Topology
-from headway.pipelined.core.committing import look_again, note_done
+from headway.pipelined.core.committing import is_awaited, look_again, note_done
 from headway.pipelined.core.dispatching import dispatch
 from headway.pipelined.core.events import (
     Command,
@@ -153,10 +153,10 @@ class Coordinator:
             note_replayed(state, worker, message)
             if message.delivered and message.output in state.supply.in_memory:
                 look_again(state)
-        elif isinstance(message, Failed) and message.fatal:
-            state.outcome = Fail(message.error, message.message, message.hint)
-        elif isinstance(message, Failed):
+        elif isinstance(message, Failed) and not message.fatal:
             self._lose(worker)
+        elif isinstance(message, Failed) and is_awaited(state, worker, message):
+            state.outcome = Fail(message.error, message.message, message.hint)
 
 
 def _result(state: QueryState) -> Finish:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from headway.lineage.names import ChannelId, TaskId
@@ -16,7 +14,6 @@ from headway.pipelined.core.effects import (
     Delete,
     Deliver,
     Delivered,
-    Discard,
     Drop,
     Effect,
     Execute,
@@ -31,6 +28,7 @@ from headway.pipelined.core.effects import (
     Say,
     Stop,
 )
+from headway.pipelined.core.inbox import InboxIndex
 from headway.pipelined.core.incarnation import Incarnation, TaskProgress
 from headway.pipelined.core.messages import (
     Assign,
@@ -49,16 +47,6 @@ from headway.pipelined.core.messages import (
 )
 
 
-@dataclass(slots=True)
-class _Held:
-    """A slice in memory: which version, and for which owner of the channel. One that a task has
-    begun to read stays as it is."""
-
-    epoch: int
-    reader_epoch: int
-    in_use: bool = False
-
-
 class WorkerCore:
     """`receive` and `handle` are never called at the same time."""
 
@@ -69,9 +57,7 @@ class WorkerCore:
         self._channels: dict[ChannelId, Incarnation] = {}
         self._errands: dict[tuple[ChannelId, int], Incarnation] = {}
         """Repeated tasks of stateless stages, whoever runs their channels."""
-        self._oldest: dict[ChannelId, int] = {}
-        """Epochs of a channel before this one are over."""
-        self._inbox: dict[ChannelId, dict[Slice, _Held]] = {}
+        self._inbox = InboxIndex()
         self._kept: dict[TaskId, int] = {}
         """The latest version of each output on this worker's disk."""
         self._closing: dict[tuple[TaskId, int], Incarnation] = {}
@@ -80,21 +66,8 @@ class WorkerCore:
         self._effects: list[Effect] = []
 
     def receive(self, arrived: Arrived) -> Reception:
-        """What becomes of a slice. It is often earlier than the word that this worker is to run
-        the channel, hence one for a later epoch is kept."""
-        if self._stopped or arrived.reader_epoch < self._oldest.get(arrived.channel, 0):
-            return Reception.REFUSE
-        held = self._inbox.setdefault(arrived.channel, {})
-        slice_ = Slice(arrived.channel, arrived.side, arrived.output)
-        found = held.get(slice_)
-        if found is not None:
-            if found.reader_epoch > arrived.reader_epoch:
-                return Reception.REFUSE
-            there = found.in_use or found.epoch >= arrived.epoch
-            if there and found.reader_epoch == arrived.reader_epoch:
-                return Reception.HAVE
-        held[slice_] = _Held(arrived.epoch, arrived.reader_epoch)
-        return Reception.TAKE
+        """What becomes of a slice that arrived."""
+        return Reception.REFUSE if self._stopped else self._inbox.receive(arrived)
 
     def handle(self, event: Message | Answer) -> list[Effect]:
         if self._stopped:
@@ -134,20 +107,17 @@ class WorkerCore:
 
     def _assign(self, channel: ChannelId, epoch: int) -> None:
         current = self._channels.get(channel)
-        if epoch < self._oldest.get(channel, 0) or (current and current.epoch == epoch):
+        if epoch < self._inbox.oldest(channel) or (current and current.epoch == epoch):
             return
         self._close(channel)
-        self._oldest[channel] = epoch
-        self._discard_before(channel, epoch)
+        self._effects += self._inbox.discard_before(channel, epoch)
         self._channels[channel] = Incarnation(channel, epoch)
         self._effects.append(Open(channel, epoch))
 
     def _release(self, channel: ChannelId, epoch: int) -> None:
-        if epoch < self._oldest.get(channel, 0):
-            return
-        self._close(channel)
-        self._oldest[channel] = epoch + 1
-        self._discard_before(channel, epoch + 1)
+        if epoch >= self._inbox.oldest(channel):
+            self._close(channel)
+            self._effects += self._inbox.discard_before(channel, epoch + 1)
 
     def _close(self, channel: ChannelId) -> None:
         """Drop the channel's state, when the task that runs in it is over."""
@@ -165,29 +135,12 @@ class WorkerCore:
         else:
             self._effects.append(Close(channel, incarnation.epoch))
 
-    def _discard_before(self, channel: ChannelId, epoch: int) -> None:
-        held = self._inbox.get(channel, {})
-        self._discard(channel, [each for each in held if held[each].reader_epoch < epoch])
-
-    def _discard(self, channel: ChannelId, slices: list[Slice]) -> None:
-        held = self._inbox.get(channel, {})
-        by_side: dict[int, list[Input]] = {}
-        for each in slices:
-            by_side.setdefault(each.side, []).append(Input(each.output, held.pop(each).epoch))
-        for side, inputs in by_side.items():
-            self._effects.append(Discard(channel, side, tuple(inputs)))
-
     def _report(self, channel: ChannelId, epoch: int) -> None:
         incarnation = self._channels.get(channel)
         if incarnation is None or incarnation.epoch != epoch:
             return
-        inputs = tuple(
-            (each.side, Input(each.output, held.epoch))
-            for each, held in self._inbox.get(channel, {}).items()
-            if held.reader_epoch == epoch
-        )
         ran = tuple(t.sequence for t, task in incarnation.tasks.items() if task.committed)
-        self._say(Holds(channel, epoch, inputs, ran))
+        self._say(Holds(channel, epoch, self._inbox.held(channel, epoch), ran))
 
     # Tasks.
 
@@ -224,30 +177,12 @@ class WorkerCore:
         if not incarnation.may_execute():
             return
         task = incarnation.waiting[0]
-        inputs = self._inputs(incarnation, task.run)
+        inputs = self._inbox.take(task.run)
         if inputs is None:
             return
         incarnation.waiting.popleft()
         incarnation.executing = task
         self._effects.append(Execute(msgspec.structs.replace(task.run, inputs=inputs)))
-
-    def _inputs(self, incarnation: Incarnation, run: Run) -> tuple[Input, ...] | None:
-        """The versions that are there; None while one is missing."""
-        held = self._inbox.get(incarnation.channel, {})
-        found = []
-        for wanted in run.inputs:
-            slice_ = Slice(incarnation.channel, run.lineage.side, wanted.output)
-            there = held.get(slice_)
-            if (
-                there is None
-                or there.reader_epoch != incarnation.epoch
-                or there.epoch < wanted.epoch
-            ):
-                return None
-            found.append((there, Input(wanted.output, there.epoch)))
-        for there, _ in found:
-            there.in_use = True
-        return tuple(each for _, each in found)
 
     def _find(self, task: TaskId, epoch: int) -> tuple[Incarnation, TaskProgress] | None:
         """A repeated task of a stateless stage was committed before: what it did as a task of its
@@ -377,15 +312,7 @@ class WorkerCore:
         incarnation, task = found
         incarnation.commit(task)
         self._effects.append(Drop(task_id, epoch))
-        held = self._inbox.get(incarnation.channel, {})
-        read = (
-            Slice(incarnation.channel, task.run.lineage.side, each.output)
-            for each in task.run.inputs
-        )
-        self._discard(
-            incarnation.channel,
-            [s for s in read if s in held and held[s].reader_epoch == epoch],
-        )
+        self._effects += self._inbox.discard_read(task.run)
         self._deliver(incarnation)
         self._execute_next(incarnation)
 

@@ -108,16 +108,10 @@ class Worker:
 
     def arrive(self, header: PutHeader, slice_header: SliceHeader, table: pa.Table) -> bool:
         found = self._find(header.query)
-        return found is not None and found.arrive(
-            Arrived(
-                slice_header.channel,
-                slice_header.side,
-                slice_header.reader_epoch,
-                header.output,
-                header.epoch,
-            ),
-            table,
-        )
+        if found is None:
+            return False
+        channel, side, epoch = slice_header.channel, slice_header.side, slice_header.reader_epoch
+        return found.arrive(Arrived(channel, side, epoch, header.output, header.epoch), table)
 
     def _find(self, query: str, wait_seconds: float = 0.0) -> QueryWork | None:
         """A peer may have heard of a query a moment earlier."""
