@@ -4,6 +4,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 NAME ?= plan
+SEEDS ?= 2000
+FIRST ?= 0
 
 # Newer than what it was made from as long as .venv is up to date.
 INSTALLED := .venv/installed-from-lock
@@ -23,6 +25,9 @@ test: install ## run all tests but the long comparisons
 
 nightly: install ## run the long comparisons with Spark
 	@$(WITH_JAVA) $(BIN)/pytest -m nightly
+
+simulate: install ## run queries on simulated workers that fail: make simulate SEEDS=2000 FIRST=0
+	@$(BIN)/python -m headway.testing.simulation --seeds $(SEEDS) --first $(FIRST)
 
 check: install ## format, lint, types, import contracts and the quick tests that need no Java
 	@$(BIN)/ruff format --check --quiet .
@@ -54,4 +59,4 @@ $(INSTALLED): pyproject.toml requirements.lock scripts/install.sh
 	@scripts/install.sh
 	@touch $@
 
-.PHONY: help demo test nightly check format docs bench install java lock
+.PHONY: help demo test nightly simulate check format docs bench install java lock

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headway.testing.simulation import main, simulate
+from headway.pipelined.core.coordinator import Coordinator
+from headway.pipelined.core.events import Command, Event
+from headway.testing.simulation import SimulationFailed, main, simulate
 
 SEEDS = 300
 CHUNK = 25
@@ -44,6 +46,16 @@ def test_every_kind_of_fault_strikes() -> None:
     }
 
 
-def test_a_failing_seed_is_printed_with_its_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seed", "3"]) == 0
-    assert "1 seeds" in capsys.readouterr().out
+class _Silent(Coordinator):
+    def handle(self, event: Event) -> list[Command]:
+        return []
+
+
+def test_a_failing_seed_says_how_to_replay_it() -> None:
+    with pytest.raises(SimulationFailed, match=r"seed 3: the query does not end\n.* --seed 3 "):
+        simulate(3, coordinator=_Silent)
+
+
+def test_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--first", "3", "--seeds", "2"]) == 0
+    assert capsys.readouterr().out.startswith("2 seeds: ")

@@ -194,7 +194,7 @@ def test_an_unknown_name_in_the_file_is_refused(text: str, unknown: str, hint: s
     ("name", "text", "accepted"),
     [
         ("store.url", " ", "a folder or an address such as s3://bucket/folder"),
-        ("engine.name", "flink", "auto or spark"),
+        ("engine.name", "flink", "auto or spark or pipelined"),
         ("results.keep", "1", "true or false"),
         ("results.collect_limit", "64 apples", "a size such as 64MiB or 1g"),
         ("results.collect_limit", "-1", "a size such as 64MiB or 1g"),

@@ -34,6 +34,7 @@ from headway.plan.nodes import (
     Scan,
     ScanColumn,
     SortKey,
+    StateScan,
     Values,
     Window,
     WindowCall,
@@ -213,23 +214,27 @@ def test_a_plan_is_refused_for_everything_that_stands_in_the_way() -> None:
     node2 = Aggregate(node, (), (call("first", "s", "string"),))
     found = [(refusal.what, refusal.reason) for refusal in explain_support(plan_of(node2))]
     assert found == [
-        ("table memory", "only the session that made the plan can read it"),
         ("function soundex", "it is not in the table of supported expressions"),
         ("aggregate first", "its value depends on the order of the rows"),
     ]
 
 
 @pytest.mark.parametrize(
-    ("source", "reason"),
+    "source",
     [
-        (FileSource("t", "csv", ("/d/t.csv",)), "its files are csv"),
-        (FileSource("t", "parquet", ("/d/t/p=1/x.parquet",), root="/d/t"), "names of its folders"),
+        FileSource("t", "csv", ("/d/t.csv",)),
+        FileSource("t", "parquet", ("/d/t/p=1/x.parquet",), root="/d/t"),
+        SessionSource("1", "memory"),
     ],
 )
-def test_sources_are_refused_by_name(source: FileSource, reason: str) -> None:
-    scan = Scan(source, (ScanColumn("i", SCHEMA["i"]),))
+def test_what_only_spark_reads_comes_in_through_spark(source: FileSource) -> None:
+    assert explain_support(plan_of(Scan(source, (ScanColumn("i", SCHEMA["i"]),)))) == []
+
+
+def test_saved_state_is_refused() -> None:
+    scan = StateScan("run", "state", (SCHEMA["i"],))
     (refusal,) = explain_support(plan_of(scan))
-    assert reason in refusal.reason
+    assert refusal.what == "operator StateScan"
 
 
 def test_generators_and_nested_columns_are_refused() -> None:

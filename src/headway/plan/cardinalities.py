@@ -38,6 +38,7 @@ _WIDTHS = {
     "double": 8, "timestamp": 8, "timestamp_ntz": 8,
 }  # fmt: skip
 _TEXT_WIDTH = 20.0
+_CODED_WIDTH = 8.0  # at least, of a text whose file has only a code for it
 _ELEMENTS_PER_ARRAY = 4.0
 
 
@@ -284,9 +285,10 @@ def _of_field(column: Column, known: ColumnStatistics | None, rows: float) -> Co
         distinct = min(rows, high - low + 1) if whole else rows
     elif column.type == "string":
         # A dictionary's codes take as many bits as tell its values apart.
-        codes = 2.0 ** min(8 * known.bytes / rows, 40.0)
+        codes = 2.0 ** min(8 * known.bytes / rows, 40.0) if known.bytes else rows
         distinct = max(min(rows**0.6, codes), 1.0)
-    width = made.width if column.type != "string" else max(known.bytes / rows, 8.0)
+    in_file = column.type == "string" and known.bytes
+    width = max(known.bytes / rows, _CODED_WIDTH) if in_file else made.width
     distinct = max(distinct, 1.0)
     return ColumnEstimate(
         distinct, low, high, min(known.nulls / rows, 1.0), width, distinct, distinct > 0.9 * rows

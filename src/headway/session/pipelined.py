@@ -54,6 +54,10 @@ class PipelinedEngine:
         self._settings = settings
         self._workers = workers
 
+    def start(self) -> None:
+        """Returns when the workers are there; WorkerNotStarted when there can be none."""
+        self._workers.start()
+
     def dataflow(
         self, query: PlannedQuery, staged: dict[Scan, TableInput] | None = None
     ) -> Dataflow:

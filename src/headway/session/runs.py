@@ -12,10 +12,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from headway.base.config import Settings
-from headway.base.errors import HeadwayError, QueryFailed, RunInterrupted, WrongUsage
+from headway.base.errors import (
+    HeadwayError,
+    QueryFailed,
+    RunInterrupted,
+    WorkerNotStarted,
+    WrongUsage,
+)
 from headway.pipelined.execution import Report
 from headway.session.pipelined import ExecutionWatch, PipelinedEngine
-from headway.session.planning import PIPELINED, PlannedQuery
+from headway.session.planning import PIPELINED, SPARK, PlannedQuery
 from headway.storage import QUERY_DONE, QUERY_FAILED, Run
 
 if TYPE_CHECKING:
@@ -249,7 +255,24 @@ class RunHandle:
             return "interrupted"
         return "failed" if QueryStatus.FAILED in statuses else "done"
 
+    def _placed(self, query: PlannedQuery) -> PlannedQuery:
+        """The query with the workers it needs, which are started with the first one. Where there
+        can be none, Spark runs it, unless the user asked for the pipelined engine."""
+        if query.engine != PIPELINED or query.error is not None or self._cancelled:
+            return query
+        try:
+            self._pipelined.start()
+        except WorkerNotStarted as error:
+            if self._settings.engine.name == PIPELINED:
+                return replace(query, error=error)
+            query = replace(query, engine=SPARK, refusals=(error.message,))
+            with self._lock:
+                self._queries[query.name] = query
+            self._update(query.name, engine=SPARK)
+        return query
+
     def _run_query(self, query: PlannedQuery) -> None:
+        query = self._placed(query)
         began = time.monotonic()
         with self._lock:
             self._started[query.name] = began

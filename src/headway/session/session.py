@@ -14,7 +14,7 @@ from headway.base.config import SETTINGS, Settings, load_settings
 from headway.base.errors import HeadwayError, PlanNotImportable, WrongUsage
 from headway.session.observations import Observations
 from headway.session.pipelined import PipelinedEngine
-from headway.session.planning import PlannedQuery, Shapes, tables_of, without_plan
+from headway.session.planning import PIPELINED, PlannedQuery, Shapes, tables_of, without_plan
 from headway.session.runs import RunHandle
 from headway.session.workers import Workers
 from headway.storage import Run, new_manifest, open_store, sweep_runs
@@ -115,7 +115,11 @@ class Session:
         asked = [self._query(item) for item in _listed(queries)]
         if not asked:
             raise WrongUsage("there is no query to run")
-        planned = [self._plan(query, act=act) for query in _named_apart(asked)]
+        planned: list[PlannedQuery] = []
+        for query in _named_apart(asked):
+            planned.append(self._plan(query, act=act))
+            if act and planned[-1].engine == PIPELINED:
+                self.workers.start_soon()  # beside the planning of the others
         return planned if act else [self._pipelined.explained(query) for query in planned]
 
     def _query(self, item: Any) -> Query:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headway.base.config import Settings
+from headway.base.errors import HeadwayError, WorkerNotStarted
 from headway.pipelined.cluster import Cluster
 from headway.pipelined.control.store import ControlStore, open_control_store
 
@@ -26,6 +27,8 @@ class Workers:
         self._spark = spark
         self._settings = settings.pipelined
         self._lock = threading.Lock()
+        self._begun = False
+        self._closed = False
         self._cluster: Cluster | None = None
         self._host: WorkerHost | None = None
         self.count_at_start = 0
@@ -63,6 +66,8 @@ class Workers:
         with self._lock:
             if self._cluster is not None:
                 return self._cluster
+            if self._closed:
+                raise WorkerNotStarted("the session is closed")
             driver = driver_address(self._spark)
             cluster = Cluster(
                 host=driver.bind,
@@ -85,6 +90,16 @@ class Workers:
             self._host, self._cluster = host, cluster
             return cluster
 
+    def start_soon(self) -> None:
+        """Begin to start them beside whatever else is to be done; `start` waits for that."""
+        if self._cluster is None and not self._begun:
+            self._begun = True
+            threading.Thread(target=self._try_to_start, daemon=True).start()
+
+    def _try_to_start(self) -> None:
+        with suppress(HeadwayError):  # whoever needs them asks again, and is told
+            self.start()
+
     def control_store(self, url: str, run_id: str, query: str) -> ControlStore:
         """The one for a query, at that address; `sqlite` alone is a folder of this session."""
         if url == "sqlite":
@@ -96,6 +111,7 @@ class Workers:
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             if self._cluster is not None:
                 self._cluster.close()
             if self._host is not None:
