@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from headway.base.config import load_settings
 from headway.session import Session
 from headway.session import session as headway_session
+from headway.session.workers import Workers
 from headway.spark.tables import register_tables
 from headway.workloads import WORKLOADS, find_tables
 
@@ -68,6 +70,22 @@ def workload_session(
 
 @pytest.fixture
 def headway(spark: SparkSession, tmp_path: Path) -> Iterator[Session]:
-    """A Headway session with a store of its own."""
-    with headway_session(spark, store_url=str(tmp_path / "store")) as session:
+    """A Headway session on the spark engine with a store of its own."""
+    store = str(tmp_path / "store")
+    with headway_session(spark, store_url=store, engine_name="spark") as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def workers(spark: SparkSession) -> Iterator[Workers]:
+    """The workers of the shared Spark session: one process, as in local mode."""
+    found = Workers(spark, load_settings(environ={}))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def pipelined(spark: SparkSession, workers: Workers, tmp_path: Path) -> Iterator[Session]:
+    """A Headway session that takes the pipelined engine where it can."""
+    with headway_session(spark, workers=workers, store_url=str(tmp_path / "store")) as session:
         yield session

@@ -38,9 +38,13 @@ NUMBER = ColumnType("n", "BIGINT")
 
 class Session(LocalSession):
     def rows(
-        self, dataflow: Dataflow, started: Callable[[Execution], None] = lambda execution: None
+        self,
+        dataflow: Dataflow,
+        query: str = "q1",
+        started: Callable[[Execution], None] = lambda execution: None,
     ) -> list[tuple[int, int]]:
-        pieces = self.execute(dataflow, options=Options(inputs_per_task=1), started=started)
+        options = Options(inputs_per_task=1)
+        pieces = self.execute(dataflow, query, options=options, started=started)
         tables = [pa.ipc.open_stream(self.run.read_piece(p.piece)).read_all() for p in pieces]
         return [(row["key"], row["total"]) for table in tables for row in table.to_pylist()]
 
@@ -127,7 +131,7 @@ def test_an_error_of_duckdb_fails_the_query_with_its_message(session: Session) -
     session.cluster.await_workers(1, 10.0)
     with pytest.raises(QueryFailed, match="nonsense"):
         session.rows(sums(numbers(), condition="nonsense = 1"))
-    assert session.rows(sums(numbers())) == EXPECTED
+    assert session.rows(sums(numbers()), "q2") == EXPECTED
 
 
 def test_a_program_that_cannot_be_read_is_refused(session: Session) -> None:

@@ -121,6 +121,14 @@ def test_a_program_that_is_not_readable_fails_the_query(session: Session) -> Non
         session.check(join_query())
 
 
+def test_a_name_serves_for_one_query(session: Session) -> None:
+    session.threads(1)
+    session.cluster.await_workers(1, 5.0)
+    session.check(join_query())
+    with pytest.raises(QueryFailed, match="q1 was run before"):
+        session.check(join_query())
+
+
 def test_a_task_that_fails_fails_the_query(session: Session) -> None:
     session.threads(2)
     session.cluster.await_workers(2, 5.0)

@@ -94,8 +94,10 @@ class Writer:
         return f"CAST({value} AS {duckdb_type(column.type)})"
 
     def union(self, node: Union, position: int, rows: str) -> str:
+        if not node.columns:
+            return rows
         names = listed(quoted(column.name) for column in node.columns)
-        return f"SELECT * FROM ({rows}) u({names})"
+        return f"SELECT * FROM {_from(rows)} u({names})"
 
     def join(self, node: Join, left: str, right: str, values: Subqueries) -> str:
         conditions = " AND ".join(self.expression(node, c, values).text for c in node.conditions())

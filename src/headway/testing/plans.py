@@ -5,7 +5,7 @@ Needs hypothesis, which Headway's `dev` extra brings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any, TypeVar
@@ -126,7 +126,7 @@ def _renamed(value: Any, rename: Callable[[str], str], done: dict[Node, Node]) -
 
 @st.composite
 def _query_plans(draw: st.DrawFn, max_operators: int) -> QueryPlan:
-    root = _PlanMaker(draw).plan(max_operators)
+    root = PlanMaker(draw).plan(max_operators)
     names = tuple(draw(st.sampled_from(ODD_NAMES)) for _ in root.schema)
     settings = (("spark.sql.ansi.enabled", "true"), ("spark.sql.session.timeZone", "UTC"))
     return QueryPlan(root, names, settings[: draw(st.integers(0, 2))])
@@ -134,13 +134,23 @@ def _query_plans(draw: st.DrawFn, max_operators: int) -> QueryPlan:
 
 @st.composite
 def _conditions(draw: st.DrawFn, columns: tuple[Column, ...], depth: int) -> Expression:
-    maker = _PlanMaker(draw)
+    maker = PlanMaker(draw)
     maker.nested = _MOST_NESTED
     return maker.condition(columns, depth)
 
 
-class _PlanMaker:
-    """Makes a plan operator by operator; each reads any of those made before."""
+class PlanMaker:
+    """Makes a plan operator by operator; each reads any of those made before.
+
+    What may be made is for others to narrow: the types, their constants, the operators.
+    """
+
+    types: Sequence[str] = TYPES
+    literals: Mapping[str, Sequence[str]] = _LITERALS
+
+    @property
+    def operators(self) -> Sequence[Callable[[Any], Node]]:
+        return _OPERATORS
 
     def __init__(self, draw: st.DrawFn) -> None:
         self.nested = 0
@@ -152,9 +162,13 @@ class _PlanMaker:
     def plan(self, max_operators: int) -> Node:
         self._made = [self._leaf()]
         for _ in range(self._number(0, max_operators)):
-            made = self._pick(_OPERATORS)(self)
-            self._made.append(self._narrow(made) if len(made.schema) > _WIDEST else made)
+            made = self._pick(self.operators)(self)
+            if self._accepts(made):
+                self._made.append(self._narrow(made) if len(made.schema) > _WIDEST else made)
         return self._made[-1]
+
+    def _accepts(self, made: Node) -> bool:
+        return True
 
     def _pick(self, items: Sequence[_T]) -> _T:
         return items[self._number(0, len(items) - 1)]
@@ -170,7 +184,7 @@ class _PlanMaker:
         return f"{self._pick(ODD_NAMES)}{self._named}"
 
     def _column(self, ddl: str | None = None) -> Column:
-        return Column(self._name(), ddl or self._pick(TYPES), self._flag())
+        return Column(self._name(), ddl or self._pick(self.types), self._flag())
 
     def _columns(self, fewest: int = 0) -> tuple[Column, ...]:
         return tuple(self._column() for _ in range(self._pick((1, 2, 3, fewest))))
@@ -210,13 +224,13 @@ class _PlanMaker:
     def _values(self) -> Node:
         columns = self._columns()
         rows = range(self._number(0, 3))
-        texts = tuple(tuple(self._pick(_LITERALS[c.type]) for c in columns) for _ in rows)
+        texts = tuple(tuple(self._pick(self.literals[c.type]) for c in columns) for _ in rows)
         return Values(columns, texts)
 
     # Expressions
 
     def _literal(self, ddl: str) -> Expression:
-        return Expression(self._pick(_LITERALS[ddl]), ddl, False)
+        return Expression(self._pick(self.literals[ddl]), ddl, False)
 
     def _expression(self, ddl: str, columns: tuple[Column, ...], depth: int = 1) -> Expression:
         if ddl == "boolean" and depth > 0 and self._flag():
@@ -280,7 +294,7 @@ class _PlanMaker:
             node = Aggregate(node, (), (self._call(node.schema),))
         else:
             output = Named(self._name(), self._expression(self._pick(TYPES[:3]), node.schema))
-            node = Limit(Project(node, (output,)), 1)
+            node = self._limited(Project(node, (output,)), 1)
         self.nested -= 1
         subquery = Subquery(f"subquery_{len(self._subqueries) + 1}", node)
         self._subqueries.append(subquery)
@@ -309,7 +323,7 @@ class _PlanMaker:
         return Project(node, (*kept, *made))
 
     def _output(self, node: Node) -> Named:
-        return Named(self._name(), self._expression(self._pick(TYPES), node.schema, 2))
+        return Named(self._name(), self._expression(self._pick(self.types), node.schema, 2))
 
     def _narrow(self, node: Node, widest: int = 3) -> Node:
         if len(node.schema) <= widest:
@@ -384,7 +398,10 @@ class _PlanMaker:
 
     def _limit(self) -> Node:
         count = self._pick((10, 0, 1, None))
-        return Limit(self._input(), count, self._pick((0, 0, 5)))
+        return self._limited(self._input(), count, self._pick((0, 0, 5)))
+
+    def _limited(self, node: Node, count: int | None, offset: int = 0) -> Node:
+        return Limit(node, count, offset)
 
     def _union(self) -> Node:
         first = self._input()
@@ -447,19 +464,19 @@ _TESTS = (
     "{0} IS NOT NULL", "{0} IN ({1})", "{0} BETWEEN {1} AND {1}", "{1} <= {0}",
 )  # fmt: skip
 _OPERATORS = (
-    _PlanMaker._filter,
-    _PlanMaker._filter_by_value,
-    _PlanMaker._project,
-    _PlanMaker._join,
-    _PlanMaker._join,
-    _PlanMaker._aggregate,
-    _PlanMaker._window,
-    _PlanMaker._sort,
-    _PlanMaker._limit,
-    _PlanMaker._union,
-    _PlanMaker._expand,
-    _PlanMaker._generate,
-    _PlanMaker._copy,
+    PlanMaker._filter,
+    PlanMaker._filter_by_value,
+    PlanMaker._project,
+    PlanMaker._join,
+    PlanMaker._join,
+    PlanMaker._aggregate,
+    PlanMaker._window,
+    PlanMaker._sort,
+    PlanMaker._limit,
+    PlanMaker._union,
+    PlanMaker._expand,
+    PlanMaker._generate,
+    PlanMaker._copy,
 )
 
 

@@ -159,6 +159,9 @@ class Simulation:
         rows: Counter[int] = Counter()
         for each in outcome.pieces:
             rows.update(self.pieces[each.piece].rows)
+        kept = [str(task) for task, row in self.tables.lineage.items() if row.holder is not None]
+        if kept:
+            self.fail(f"backups of {', '.join(kept)} are kept to the end")
         expected = expected_rows(self.query)
         if rows != expected:
             self.fail(
@@ -280,7 +283,7 @@ class Simulation:
         for worker, row in self.tables.workers.items():
             if row.alive and worker not in alive:
                 self._tell(WorkerLost(worker))
-        for worker in alive - set(self.tables.workers):
+        for worker in sorted(alive - set(self.tables.workers)):
             self._tell(WorkerJoined(worker, worker))
         self._tell(Start())
 

@@ -22,6 +22,7 @@ class Checks:
         self._made: dict[tuple[TaskId, int], FakeOutput] = {}
         self._first: dict[TaskId, FakeOutput] = {}
         self._runs: dict[tuple[TaskId, int], Run] = {}
+        self._needed: dict[TaskId, bool] = {}
         self.repeated = 0
 
     def open(self, worker: str, channel: ChannelId, epoch: int) -> None:
@@ -76,6 +77,7 @@ class Checks:
             if holder not in (None, row.holder, *lost) and (holder, output) not in gone:
                 given_up.append(output)
         self._tables.apply(changes)
+        self._needed.clear()
         for output in given_up:
             assert not self._can_be_needed(output), f"the backup of {output} can be needed"
 
@@ -97,22 +99,26 @@ class Checks:
         self._first[task] = made
 
     def _can_be_needed(self, output: TaskId) -> bool:
-        """By its definition, without any bookkeeping."""
-        return any(
-            not self._has_done_with(output, each.reader, each.side)
-            for each in self._layout.slices(output, self._tables.lineage[output].sizes)
-        )
+        """By its definition, without any bookkeeping but for the answers since the last change."""
+        if output not in self._needed:
+            self._needed[output] = any(
+                not self._has_done_with(output, each.reader, each.side)
+                for each in self._layout.slices(output, self._tables.lineage[output].sizes)
+            )
+        return self._needed[output]
 
     def _has_done_with(self, output: TaskId, reader: ChannelId, side: int) -> bool:
-        if self._tables.channels[reader].ended is not None and all(
-            self._is_safe(reader.task(s)) for s in range(self._count(reader))
-        ):
+        if self._is_settled(reader):
             return True
         task = self._reader_of(output, reader, side)
         if task is None:
             return False
         lineage = self._tables.lineage[task].lineage
         return self._layout.skippable(reader, lineage) and self._is_safe(task)
+
+    def _is_settled(self, reader: ChannelId) -> bool:
+        ended = self._tables.channels[reader].ended
+        return ended is not None and all(self._is_safe(reader.task(s)) for s in range(ended))
 
     def _is_safe(self, output: TaskId) -> bool:
         return self._tables.lineage[output].piece is not None or not self._can_be_needed(output)

@@ -102,7 +102,8 @@ def _end_channel(state: QueryState, channel: ChannelId) -> list[TaskId]:
     owner = state.owner(channel)
     state.ledger.set_channel(channel, msgspec.structs.replace(owner, ended=progress.committed))
     state.progress.end(channel)
-    state.send(owner.worker, Release(channel, owner.epoch))
+    state.supply.reached[channel] = progress.committed - 1
+    _release_ended(state, channel)
     state.open_channels[channel.stage] -= 1
     state.dirty.update(reading.reader for reading in state.layout.readings[channel])
     if state.options.blocking and not state.open_channels[channel.stage]:
@@ -147,11 +148,11 @@ def _note_repeated(state: QueryState, worker: str, done: Done, row: LineageRow) 
     for each in missing:
         provide(state, each)
     state.dirty.add(task.of)
-    _release_repeated(state, task.of)
+    _release_ended(state, task.of)
 
 
-def _release_repeated(state: QueryState, channel: ChannelId) -> None:
-    """An ended channel that was repeated for its outputs is let go when they are there."""
+def _release_ended(state: QueryState, channel: ChannelId) -> None:
+    """An ended channel is let go when all that it repeats for others is there."""
     if channel in state.supply.reached and channel not in state.supply.repeating:
         del state.supply.reached[channel]
         owner = state.owner(channel)

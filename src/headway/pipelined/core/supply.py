@@ -31,7 +31,7 @@ class Supply:
     repeating: dict[ChannelId, int] = field(default_factory=dict)
     """How many tasks each channel repeats; those of stateless stages are not counted."""
     reached: dict[ChannelId, int] = field(default_factory=dict)
-    """For an ended channel that is being repeated: the last task with a trace in its state."""
+    """For an ended channel that is not let go: the last task with a trace in its state."""
     in_memory: dict[TaskId, InMemory] = field(default_factory=dict)
     failed: set[Slice] = field(default_factory=set)
     """Did not arrive; to be tried again after a while."""

@@ -41,7 +41,7 @@ def note_replayed(state: QueryState, worker: str, message: Replayed) -> None:
     asked = state.supply.answer(output, worker)
     waiting = state.supply.in_memory.get(output)
     if waiting is not None and waiting.worker == worker:
-        delivered = tuple({*waiting.done.delivered, *message.delivered})
+        delivered = tuple(dict.fromkeys((*waiting.done.delivered, *message.delivered)))
         done = msgspec.structs.replace(waiting.done, delivered=delivered)
         state.supply.in_memory[output] = InMemory(worker, done)
         return

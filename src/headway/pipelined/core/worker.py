@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from headway.lineage.names import ChannelId, TaskId
@@ -184,21 +186,21 @@ class WorkerCore:
         incarnation.executing = task
         self._effects.append(Execute(msgspec.structs.replace(task.run, inputs=inputs)))
 
-    def _find(self, task: TaskId, epoch: int) -> tuple[Incarnation, TaskProgress] | None:
-        """A repeated task of a stateless stage was committed before: what it did as a task of its
-        channel is over."""
+    def _versions(self, task: TaskId, epoch: int) -> Iterator[tuple[Incarnation, TaskProgress]]:
+        """What this worker knows of a task. As a repeated task of a stateless stage it comes
+        first: what it did as a task of its channel was committed before."""
         for incarnation in (self._errands.get((task.of, epoch)), self._channels.get(task.of)):
             if incarnation is not None and incarnation.epoch == epoch:
                 found = incarnation.tasks.get(task)
                 if found is not None:
-                    return incarnation, found
-        return None
+                    yield incarnation, found
+
+    def _find(self, task: TaskId, epoch: int) -> tuple[Incarnation, TaskProgress] | None:
+        return next(self._versions(task, epoch), None)
 
     def _executed(self, event: Executed) -> None:
-        if self._is_over(event.task, event.epoch):
-            self._effects.append(Drop(event.task, event.epoch))
-            return
-        found = self._find(event.task, event.epoch)
+        over = self._is_over(event.task, event.epoch)
+        found = None if over else self._find(event.task, event.epoch)
         if found is None:
             self._effects.append(Drop(event.task, event.epoch))
             return
@@ -228,8 +230,9 @@ class WorkerCore:
         return wanted and task.run.keeps and task.executed.rows > 0
 
     def _execution_failed(self, event: ExecutionFailed) -> None:
-        found = self._find(event.task, event.epoch)
-        if self._is_over(event.task, event.epoch) or found is None:
+        over = self._is_over(event.task, event.epoch)
+        found = None if over else self._find(event.task, event.epoch)
+        if found is None:
             return
         _, task = found
         task.failed = Failed(
@@ -306,15 +309,13 @@ class WorkerCore:
         self._execute_next(incarnation)
 
     def _commit(self, task_id: TaskId, epoch: int) -> None:
-        found = self._find(task_id, epoch)
-        if found is None or found[1].committed:
-            return
-        incarnation, task = found
-        incarnation.commit(task)
-        self._effects.append(Drop(task_id, epoch))
-        self._effects += self._inbox.discard_read(task.run)
-        self._deliver(incarnation)
-        self._execute_next(incarnation)
+        for incarnation, task in self._versions(task_id, epoch):
+            if task.done is not None and not task.committed:
+                incarnation.commit(task)
+                self._effects.append(Drop(task_id, epoch))
+                self._effects += self._inbox.discard_read(task.run)
+                self._deliver(incarnation)
+                self._execute_next(incarnation)
 
     # Copies.
 

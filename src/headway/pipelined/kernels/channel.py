@@ -226,7 +226,7 @@ class ChannelKernel:
             columns = [quoted(c.name) for c in self._program.output if c.type not in _NO_FLOATS]
             by = f"hash({', '.join(columns)})" if columns else "0"
             sql = f"SELECT * FROM {_OUT} WHERE {by} % {self._portions} = {number}"
-        table = self._execute(sql).fetch_arrow_table()
+        table = self._execute(sql).to_arrow_table()
         more = number + 1 < self._portions
         if not more:
             self._execute(f"DROP TABLE {_OUT}")
@@ -240,7 +240,7 @@ class ChannelKernel:
             if keys and readers > 1
         )
         text = f"SELECT *{parts} FROM ({sql})" if parts else sql
-        return self._execute(text).fetch_arrow_table()
+        return self._execute(text).to_arrow_table()
 
     def _sliced(self, tables: list[pa.Table], *, more: bool) -> Output:
         tables = [table for table in tables if table.num_rows]

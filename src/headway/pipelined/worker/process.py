@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headway.base.errors import HeadwayError
+from headway.base.errors import HeadwayError, WrongUsage
 from headway.base.ids import check_id
 from headway.pipelined.core.effects import Arrived
 from headway.pipelined.core.messages import Message
@@ -151,6 +151,9 @@ class Worker:
 
     def _start_query(self, start: StartQuery) -> None:
         if start.query in self._queries:
+            if self._queries[start.query] is None:
+                message = f"a query {start.query} was run before"
+                self._link.tell(QueryRefused(start.query, WrongUsage.name, message))
             return
         folder = self._scratch.folder / check_id(start.query, "query id")
         work: QueryWork | None = None
