@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyarrow import flight
@@ -194,6 +195,23 @@ def test_a_killed_peer_is_noticed_at_once(
     begun = time.monotonic()
     assert attempt.wait(5.0) == ()
     assert time.monotonic() - begun < 0.5
+
+
+def test_a_put_that_is_cut_short_is_not_taken(server: ExchangeServer, taking: Taking) -> None:
+    """As when its sender is killed: then too the stream just ends."""
+    table = rows(10)
+    described = tuple(SliceHeader(reader, 0, 0, n, 1, 10) for n, reader in enumerate(READERS[:2]))
+    header = PutHeader("q", OUTPUT, 0, table.nbytes * 2, described)
+    options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
+    with flight.FlightClient(server.address) as client:
+        descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(header))
+        writer, answers = client.do_put(descriptor, table.schema, options)
+        writer.write_table(table)  # the second slice is missing
+        writer.done_writing()
+        with pytest.raises(flight.FlightServerError, match="cut short"):
+            answers.read()
+            writer.close()
+    assert not taking.arrived
 
 
 @pytest.mark.parametrize("header", [None, "Bearer another", "", TOKEN])

@@ -46,7 +46,7 @@ class ImportedPlans:
             analysed = frame._jdf.queryExecution().analyzed()
             settings = session_settings(frame.sparkSession)
             key = (int(analysed.semanticHash()), *settings.items())
-            files = _files_of(frame, analysed)
+            files = _files_of(analysed)
         except (AttributeError, Py4JError, PlanNotImportable):  # nothing to compare by
             return import_plan(frame)
         names = tuple(frame.columns)
@@ -64,9 +64,8 @@ class ImportedPlans:
         return imported
 
 
-def _files_of(frame: DataFrame, analysed: Any) -> tuple[int, ...]:
+def _files_of(analysed: Any) -> tuple[int, ...]:
     """For every table of files which they are: Spark compares tables by their folders alone."""
-    jvm: Any = frame.sparkSession._jvm
     found = []
     leaves = analysed.collectLeaves()
     for number in range(leaves.size()):
@@ -76,5 +75,5 @@ def _files_of(frame: DataFrame, analysed: Any) -> tuple[int, ...]:
         relation = leaf.relation()
         if relation.getClass().getSimpleName() != "HadoopFsRelation":
             raise PlanNotImportable("a table without files may change unseen")
-        found.append(int(jvm.java.util.Arrays.hashCode(relation.location().inputFiles())))
+        found.append(int(relation.location().allFiles().hashCode()))
     return tuple(found)

@@ -36,13 +36,14 @@ _CLIENT_OPTIONS = [
 
 
 class SliceHeader(msgspec.Struct, frozen=True, array_like=True):
-    """A slice of a put: whose it is, and which batches of the put."""
+    """A slice of a put: whose it is, which batches of the put, and how many rows they have."""
 
     channel: ChannelId
     side: int
     reader_epoch: int
     first: int
     count: int
+    rows: int
 
 
 class PutHeader(msgspec.Struct, frozen=True, array_like=True):
@@ -99,9 +100,13 @@ class ExchangeServer(flight.FlightServerBase):  # type: ignore[misc]
             if header.bytes > _UNASKED_BYTES:
                 writer.write(_encode(_Answer(ready=True)))
             received = [chunk.data for chunk in reader]
+            tables = [_table(received, each, reader.schema) for each in header.slices]
+            # The stream of a sender that died in the middle ends like any other, only earlier.
+            if any(t.num_rows != each.rows for t, each in zip(tables, header.slices, strict=True)):
+                raise flight.FlightServerError("the put was cut short")
             accepted = tuple(
-                self._receiver.arrive(header, each, _table(received, each, reader.schema))
-                for each in header.slices
+                self._receiver.arrive(header, each, table)
+                for each, table in zip(header.slices, tables, strict=True)
             )
         writer.write(_encode(_Answer(accepted=accepted)))
 
@@ -284,7 +289,7 @@ def _attempt(query: str, output: TaskId, epoch: int, slices: Any) -> Attempt:
             first += count
             tables.append(table)
     headers = tuple(
-        SliceHeader(channel, side, reader_epoch, *places[id(table)])
+        SliceHeader(channel, side, reader_epoch, *places[id(table)], table.num_rows)
         for channel, side, reader_epoch, table in slices
     )
     total = sum(table.nbytes for table in tables)

@@ -166,6 +166,9 @@ class Worker:
             self._link.tell(QueryRefused(start.query, error.name, error.message, error.hint))
         except OSError as error:
             return self.leave(f"the scratch folder fails: {error}")
+        except Exception:  # noqa: BLE001  (our own bug: it ends the query and tells its story)
+            story = traceback.format_exc()
+            self._link.tell(QueryRefused(start.query, "INTERNAL_ERROR", story))
         with self._changed:
             self._queries[start.query] = work
             self._changed.notify_all()
