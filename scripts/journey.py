@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -14,9 +15,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from headway.pipelined.compile import Choices, compile_plan
+from headway.pipelined.printer import print_dataflow
 from headway.plan.cardinalities import estimate
+from headway.plan.join_order import order_joins
 from headway.plan.pipelines import pipelines_of
 from headway.plan.printer import describe, print_plan
+from headway.plan.reduction import reduce_by_joins
 from headway.plan.serialize import plan_from_json, plan_to_json
 from headway.plan.sides import choose_build_sides
 from headway.plan.spark_sql import to_spark_sql
@@ -48,8 +53,11 @@ def journey(spark: SparkSession, data: Path, store: Path) -> str:
     register_tables(spark, find_tables(data))
     frame = spark.sql(QUERY)
     plan = import_plan(frame).plan
+    for rule in (order_joins, reduce_by_joins):
+        plan = rule(plan)
     plan = choose_build_sides(plan, estimate(plan))
     estimates = estimate(plan)
+    dataflow = compile_plan(plan, estimates, Choices(workers=3, replicate_bytes=10_000))
     notes = {node: f"~{found.rows:,.0f} rows" for node, found in estimates.items()}
     sql = to_spark_sql(plan, lambda node: getattr(node, "source", node).table)
     assert plan_from_json(plan_to_json(plan)) == plan
@@ -68,9 +76,13 @@ def journey(spark: SparkSession, data: Path, store: Path) -> str:
         pipelines="\n".join(_pipeline(p) for p in pipelines_of(plan)),
         sql=sql,
         events="\n".join(events),
-        files="\n".join(name.replace(run.id, "<run>") for name in files),
+        files="\n".join(_TOKEN.sub("-…", name.replace(run.id, "<run>")) for name in files),
+        stages=print_dataflow(dataflow),
         rows="\n".join(str(tuple(map(str, row))) for row in rows),
     )
+
+
+_TOKEN = re.compile(r"-[0-9a-f]{12}\b")
 
 
 def _pipeline(pipeline: Any) -> str:
@@ -113,7 +125,8 @@ Spark's optimised plan becomes a `QueryPlan`, a graph of frozen nodes
 plan; scans read only what is needed; the scalar subquery is a plan of its own; an aggregate holds
 keys and calls and nothing else. Row counts come from the Parquet footers
 ([`plan/cardinalities.py`](../src/headway/plan/cardinalities.py)) until a run has observed them, and
-they decide which side of a join is collected.
+they decide the order of joins ([`plan/join_order.py`](../src/headway/plan/join_order.py)) and which
+side of a join is collected.
 
 ```
 {tree}
@@ -139,7 +152,18 @@ are the state of the query.
 {pipelines}
 ```
 
-## 5. Back to Spark
+## 5. The stages
+
+On the pipelined engine the plan becomes stages, here for three workers
+([`pipelined/compile.py`](../src/headway/pipelined/compile.py)). A stage is a program of SQL texts
+that each of its channels runs with DuckDB; rows are exchanged between stages, and what a task read
+is logged before its output is used ([`lineage/records.py`](../src/headway/lineage/records.py)).
+
+```
+{stages}
+```
+
+## 6. Back to Spark
 
 With nothing to protect and nothing to share, Spark gets the original query untouched. When a plan
 has to run somewhere else, it becomes Spark SQL again
@@ -150,7 +174,7 @@ has to run somewhere else, it becomes Spark SQL again
 {sql}
 ```
 
-## 6. The run
+## 7. The run
 
 What happened is a folder in the reliable store
 ([`storage/runs.py`](../src/headway/storage/runs.py)):

@@ -343,6 +343,32 @@ def test_a_rewound_channel_follows_its_log_and_is_dynamic_after_it() -> None:
     assert all(task.stage == 0 for task in query.stored.tasks)
 
 
+def test_a_channel_that_does_not_get_on_is_asked_what_it_has() -> None:
+    query = Query(
+        scan(8, 8),
+        Stage((gathered(0),), 1, result=True),
+        workers=2,
+        options=Options(task_bytes=8, ahead=1),
+    )
+    (run,) = query.runs()
+    query.done(run)
+    (reading,) = [each for each in query.runs() if each.task.stage == 1]
+    query.done(reading)
+    query.tell(WorkerLost(query.stored.channels[ChannelId(1, 0)].worker))
+    ((holder, replay),) = query.said(Replay)
+    assert isinstance(replay, Replay)
+    query.tell(Received(holder, Replayed(run.task, 0, replay.destinations, True)))  # as it seems
+
+    for _ in range(11):
+        query.tell(Tick())
+
+    owner = query.stored.channels[ChannelId(1, 0)]
+    assert query.said(Report) == [(owner.worker, Report(ChannelId(1, 0), owner.epoch))]
+    query.tell(Received(owner.worker, Holds(ChannelId(1, 0), owner.epoch, (), ())))
+    ((_, replay),) = query.said(Replay)
+    assert isinstance(replay, Replay) and replay.output == run.task
+
+
 def test_a_failed_task_fails_the_query_and_a_failed_worker_does_not() -> None:
     query = Query(scan(8), Stage((gathered(0),), 1, result=True), workers=2)
     (run,) = query.runs()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import pytest
@@ -37,6 +37,7 @@ from headway.pipelined.transport import (
     Ordered,
     Peers,
     QueryRefused,
+    Reported,
     Shutdown,
     StartQuery,
     WorkerHub,
@@ -293,6 +294,15 @@ def test_frames_survive_every_split() -> None:
     theirs.close()
     assert link.receive() is None
     link.close()
+
+
+def test_every_message_can_be_sent() -> None:
+    sendable = {
+        kind
+        for envelope in (Ordered, Reported)
+        for kind in get_args(get_type_hints(envelope)["message"])
+    }
+    assert sendable == set(Message.__subclasses__())
 
 
 def raw_connection(hub: WorkerHub) -> socket.socket:

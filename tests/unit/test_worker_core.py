@@ -303,3 +303,14 @@ def test_a_failed_task_is_said_again_when_it_is_asked_for_again() -> None:
     error = ExecutionFailed(task(0), 0, "QUERY_FAILED", "by zero")
     assert worker.handle(error) == [Say(failed)]
     assert worker.handle(scan(0)) == [Say(failed)]
+
+
+def test_a_slice_that_arrives_again_while_it_is_read_outlives_the_commit() -> None:
+    worker = core()
+    worker.handle(Assign(ChannelId(1, 0), 0))
+    worker.receive(arrived(task(0)))
+    worker.handle(read(task(0)))
+    assert worker.receive(arrived(task(0))) is Reception.HAVE  # for the task to be repeated
+    worker.handle(Executed(task(0, 1), 0, (), 0, False))
+    assert worker.handle(Committed(task(0, 1), 0)) == [Drop(task(0, 1), 0)]
+    assert worker.receive(arrived(task(0))) is Reception.HAVE

@@ -143,7 +143,7 @@ def test_a_program_that_cannot_be_read_is_refused(session: Session) -> None:
             return b"nonsense"
 
     flow = sums(numbers())
-    with pytest.raises(QueryFailed, match="DecodeError"):
+    with pytest.raises(QueryFailed, match="ValidationError"):
         session.rows(Nonsense(flow.stages, flow.names))
 
 

@@ -213,10 +213,9 @@ class _Compiler:
         parts = [p if p.stage.channels == channels else self._spread(p, channels) for p in parts]
         stage = parts[0].stage
         streams: list[Stream] = []
-        for position, part in enumerate(parts):
-            if part.stage is not stage:
-                stage.absorb(part.stage)
-            streams += [s.with_sql(self._writer.union(node, position, s.sql)) for s in part.streams]
+        for part in parts:
+            stage.absorb(part.stage)
+            streams += [s.with_sql(self._writer.union(node, s.sql)) for s in part.streams]
         return Fragment(stage, tuple(streams), columns_of(node.schema) or _NO_COLUMNS)
 
     @_build.register
@@ -390,6 +389,8 @@ class _Compiler:
             rows = self._gather(rows)
             values, needs = self._subqueries(node, rows.stage)
         table = self._at_hand_or_collected(rows, "sorted")
+        if limit is not None:
+            table.stage.about.append(describe(node))
         return table.mapped(
             lambda s: s.with_sql(self._writer.sort(node, s.sql, values, limit), needs), node
         )

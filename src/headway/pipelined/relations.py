@@ -93,7 +93,7 @@ class Writer:
         value = self.expression(node, Expression(text, column.type), {}).text
         return f"CAST({value} AS {duckdb_type(column.type)})"
 
-    def union(self, node: Union, position: int, rows: str) -> str:
+    def union(self, node: Union, rows: str) -> str:
         if not node.columns:
             return rows
         names = listed(quoted(column.name) for column in node.columns)

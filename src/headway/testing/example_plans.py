@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from headway.pipelined.kernels.types import arrow_type
 from headway.plan.expressions import Column, Expression, column_reference
 from headway.plan.nodes import (
     Aggregate,
@@ -16,7 +24,7 @@ from headway.plan.nodes import (
     ScanColumn,
     Side,
 )
-from headway.plan.sources import SessionSource
+from headway.plan.sources import FileSource, SessionSource
 
 
 def table(name: str, **types: str) -> Scan:
@@ -24,6 +32,37 @@ def table(name: str, **types: str) -> Scan:
     columns = (Column(column, ddl) for column, ddl in types.items())
     source = SessionSource(f"session_{name}", name)
     return Scan(source, tuple(ScanColumn(column.name, column) for column in columns))
+
+
+def parquet_table(
+    folder: Path,
+    types: Mapping[str, str],
+    rows: Sequence[tuple[Any, ...]],
+    *,
+    files: int = 1,
+    group_rows: int = 1_000_000,
+) -> Scan:
+    """Rows written to Parquet files in a new folder, and the scan of all their columns."""
+    folder.mkdir()
+    paths = []
+    for number in range(files):
+        part = rows[len(rows) * number // files : len(rows) * (number + 1) // files]
+        arrays = {
+            name: pa.array([row[position] for row in part], arrow_type(ddl))
+            for position, (name, ddl) in enumerate(types.items())
+        }
+        paths.append(str(folder / f"part {number}.parquet"))
+        parquet.write_table(pa.table(arrays), paths[-1], row_group_size=group_rows)
+    source = FileSource(folder.name, "parquet", tuple(paths))
+    return Scan(source, tuple(ScanColumn(name, Column(name, ddl)) for name, ddl in types.items()))
+
+
+def renamed(scan: Scan, suffix: str) -> Scan:
+    """The same table once more, for a plan that reads it twice."""
+    columns = (
+        ScanColumn(c.field, Column(f"{c.column.name}{suffix}", c.column.type)) for c in scan.columns
+    )
+    return Scan(scan.source, tuple(columns))
 
 
 def condition(text: str) -> Expression:

@@ -13,11 +13,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as parquet
 from hypothesis import strategies as st
 
-from headway.pipelined.kernels.types import arrow_type
 from headway.plan.expressions import Column, column_reference
 from headway.plan.nodes import (
     AggregateCall,
@@ -35,7 +32,8 @@ from headway.plan.nodes import (
     Values,
     Window,
 )
-from headway.plan.sources import FileSource, RangeSource
+from headway.plan.sources import RangeSource
+from headway.testing.example_plans import parquet_table
 from headway.testing.plans import ODD_NAMES, ODD_STRINGS, TYPES, PlanMaker
 
 _TYPES = tuple(ddl for ddl in TYPES if ddl != "array<int>")
@@ -52,31 +50,22 @@ _SUMS = {"int": "bigint", "bigint": "bigint", "decimal(15,2)": "decimal(25,2)"}
 _AVERAGES = {"int": "double", "bigint": "double", "decimal(15,2)": "decimal(19,6)"}
 _SETTINGS = (("spark.sql.ansi.enabled", "true"), ("spark.sql.session.timeZone", "UTC"))
 _MOST_ROWS = 3_000
-_ROWS = (0, 1, 6, 30)
+_ROWS = (0, 1, 20, 60)
 
 
 def small_tables(folder: Path, rng: random.Random) -> tuple[Scan, ...]:
     """Scans of all columns of Parquet tables, from one without rows to one in several files."""
-    return tuple(_small_table(folder / f"table {n}", rows, rng) for n, rows in enumerate(_ROWS))
+    return tuple(_small_table(folder / f"it's table {n}", rows, rng) for n, rows in enumerate(_ROWS))
 
 
 def _small_table(folder: Path, rows: int, rng: random.Random) -> Scan:
-    folder.mkdir()
-    fields = dict(zip(ODD_NAMES, _TYPES, strict=False))
-    files = []
-    for number in range(1 if rows < 6 else 3):
-        arrays = {
-            name: pa.array(
-                [None if rng.random() < 0.1 else rng.choice(_VALUES[ddl]) for _ in range(rows)],
-                arrow_type(ddl),
-            )
-            for name, ddl in fields.items()
-        }
-        file = folder / f"it's {number}.parquet"
-        parquet.write_table(pa.table(arrays), file, row_group_size=rng.choice((1, 7, 1_000)))
-        files.append(str(file))
-    source = FileSource(folder.name, "parquet", tuple(files))
-    return Scan(source, tuple(ScanColumn(n, Column(n, ddl)) for n, ddl in fields.items()))
+    types = dict(zip(ODD_NAMES, _TYPES, strict=False))
+    values = [
+        tuple(None if rng.random() < 0.1 else rng.choice(_VALUES[ddl]) for ddl in types.values())
+        for _ in range(rows)
+    ]
+    files = 3 if rows > 5 else 1
+    return parquet_table(folder, types, values, files=files, group_rows=rng.choice((1, 7, 1_000)))
 
 
 def runnable_plans(
@@ -188,5 +177,4 @@ def _most_rows(node: Node) -> int:
 def _table_rows(scan: Scan) -> int:
     if isinstance(scan.source, RangeSource):
         return len(range(scan.source.start, scan.source.end, scan.source.step))
-    assert isinstance(scan.source, FileSource)
-    return max(_ROWS) * len(scan.source.files)
+    return max(_ROWS)

@@ -35,7 +35,7 @@ from headway.pipelined.core.recovering import (
     resume_when_told,
 )
 from headway.pipelined.core.state import QueryState
-from headway.pipelined.core.supplying import note_replayed, try_again
+from headway.pipelined.core.supplying import ask_the_stuck, note_held, note_replayed, try_again
 
 
 class Coordinator:
@@ -79,6 +79,7 @@ class Coordinator:
                 if self._is_ready():
                     try_again(state)
                     look_again(state)
+                    ask_the_stuck(state)
         if self._is_ready() and state.outcome is None:
             self._go_on()
         return state.take_commands()
@@ -143,10 +144,12 @@ class Coordinator:
 
     def _receive(self, worker: str, message: Message) -> None:
         state = self._state
-        if isinstance(message, Holds):
+        if isinstance(message, Holds) and state.asked:
             note_holds(state, worker, message)
         elif state.asked:
             return  # it is said once more when everybody has answered
+        elif isinstance(message, Holds):
+            note_held(state, worker, message)
         elif isinstance(message, Done):
             note_done(state, worker, message)
         elif isinstance(message, Replayed):

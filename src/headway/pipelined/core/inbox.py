@@ -14,11 +14,13 @@ from headway.pipelined.core.messages import Input, Run
 @dataclass(slots=True)
 class _Held:
     """The version of a slice, and the owner of the channel that it was sent to. One that a task
-    has begun to read stays as it is."""
+    has begun to read stays as it is. If it arrives once more meanwhile, that may be for the same
+    task to be repeated: then it outlives the task's commit."""
 
     epoch: int
     reader_epoch: int
     in_use: bool = False
+    arrived_again: bool = False
 
 
 class InboxIndex:
@@ -45,6 +47,7 @@ class InboxIndex:
                 return Reception.REFUSE
             there = found.in_use or found.epoch >= arrived.epoch
             if there and found.reader_epoch == arrived.reader_epoch:
+                found.arrived_again = found.in_use
                 return Reception.HAVE
         held[slice_] = _Held(arrived.epoch, arrived.reader_epoch)
         return Reception.TAKE
@@ -65,10 +68,17 @@ class InboxIndex:
     def discard_read(self, run: Run) -> list[Discard]:
         """What a committed task has read."""
         held = self._held.get(run.task.of, {})
-        read = (Slice(run.task.of, run.lineage.side, each.output) for each in run.inputs)
-        return self._discard(
-            run.task.of, [s for s in read if s in held and held[s].reader_epoch == run.epoch]
-        )
+        read = []
+        for each in run.inputs:
+            slice_ = Slice(run.task.of, run.lineage.side, each.output)
+            found = held.get(slice_)
+            if found is None or found.reader_epoch != run.epoch:
+                continue
+            if found.arrived_again:
+                found.in_use = found.arrived_again = False
+            else:
+                read.append(slice_)
+        return self._discard(run.task.of, read)
 
     def discard_before(self, channel: ChannelId, epoch: int) -> list[Discard]:
         """All that was sent to owners of the channel before this epoch; no more of it is taken."""

@@ -87,7 +87,8 @@ class Forget(Message, frozen=True):
 
 
 class Report(Message, frozen=True):
-    """Say what you have of this channel: the coordinator was started again. Answered by Holds."""
+    """Say what you have of this channel: the coordinator was started again, or the channel does
+    not get on. Answered by Holds."""
 
     channel: ChannelId
     epoch: int

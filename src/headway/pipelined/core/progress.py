@@ -184,10 +184,18 @@ class Progress:
             if each not in state.delivered:
                 state.missing.add(each)
 
+    def withdraw(self, slice_: Slice) -> None:
+        """It turns out not to be in its reader's memory, where a repeated task needs it."""
+        state = self.channels[slice_.reader]
+        state.delivered.discard(slice_)
+        state.missing.add(slice_)
+
     def consume(self, slices: Iterable[Slice]) -> None:
-        """They are no longer in their readers' memory: the task that read them is committed."""
+        """They are no longer in their readers' memory, nor wanted there: the task that read them
+        is committed. That they were delivered may be heard of only later."""
         for each in slices:
             self.channels[each.reader].delivered.discard(each)
+            self.channels[each.reader].missing.discard(each)
 
     def _fresh(self, channel: ChannelId) -> ChannelProgress:
         sides = []

@@ -35,6 +35,8 @@ class Supply:
     in_memory: dict[TaskId, InMemory] = field(default_factory=dict)
     failed: set[Slice] = field(default_factory=set)
     """Did not arrive; to be tried again after a while."""
+    unchanged: dict[ChannelId, tuple[int, int]] = field(default_factory=dict)
+    """How many tasks a channel was repeating, and for how many ticks."""
 
     def replaying(self) -> set[Slice]:
         return {each for slices in self.replays.values() for each in slices}
@@ -64,6 +66,20 @@ class Supply:
             self.repeating[task.of] -= 1
             if not self.repeating[task.of]:
                 del self.repeating[task.of]
+
+    def tick(self, patience: int) -> list[ChannelId]:
+        """The channels that have not repeated a task for that many ticks, once in a while."""
+        stuck = []
+        unchanged = {}
+        for channel, count in self.repeating.items():
+            former, ticks = self.unchanged.get(channel, (count, 0))
+            ticks = ticks + 1 if former == count else 0
+            if ticks >= patience:
+                stuck.append(channel)
+                ticks = 0
+            unchanged[channel] = (count, ticks)
+        self.unchanged = unchanged
+        return stuck
 
     def lose(self, worker: str) -> None:
         """Nothing comes from this worker any more."""

@@ -8,9 +8,11 @@ import msgspec
 
 from headway.lineage.names import TaskId
 from headway.lineage.reading import Slice
-from headway.pipelined.core.messages import Destination, Replayed
+from headway.pipelined.core.messages import Destination, Holds, Replayed, Report
 from headway.pipelined.core.state import QueryState
 from headway.pipelined.core.supply import InMemory
+
+_PATIENT_TICKS = 10
 
 
 def note_delivered(state: QueryState, output: TaskId, delivered: Iterable[Destination]) -> None:
@@ -57,6 +59,27 @@ def note_replayed(state: QueryState, worker: str, message: Replayed) -> None:
         state.ledger.set_lineage(output, msgspec.structs.replace(row, holder=None))
     for each in left:
         provide(state, each)
+
+
+def ask_the_stuck(state: QueryState) -> None:
+    """A slice that a task has read may be wanted once more, for the same task to be repeated. That
+    it was delivered may then be old news: channels that do not get on are asked what they have."""
+    for channel in state.supply.tick(_PATIENT_TICKS):
+        owner = state.owner(channel)
+        state.send(owner.worker, Report(channel, owner.epoch))
+
+
+def note_held(state: QueryState, worker: str, message: Holds) -> None:
+    """What a channel has in memory, as an answer to that."""
+    channel, owner = message.channel, state.owner(message.channel)
+    if (owner.worker, owner.epoch) != (worker, message.epoch):
+        return
+    held = {Slice(channel, side, each.output): each.epoch for side, each in message.inputs}
+    for task in [task for task in state.supply.repeats if task.of == channel]:
+        for each in state.inputs(channel, state.tables.lineage[task].lineage):
+            if held.get(each, -1) < state.tables.lineage[each.output].epoch:
+                state.progress.withdraw(each)
+                provide(state, each)
 
 
 def try_again(state: QueryState) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,9 +17,9 @@ from headway.base.errors import InternalError
 from headway.lineage.names import ChannelId
 from headway.lineage.records import Lineage
 from headway.lineage.topology import Partitioning, Topology
-from headway.pipelined.kernels.connection import configure
+from headway.pipelined.kernels.connection import add_functions, seal, set_up
 from headway.pipelined.kernels.reading import folders_of, rows_of_units
-from headway.pipelined.kernels.typed import quoted
+from headway.pipelined.kernels.typed import quoted, string_text
 from headway.pipelined.kernels.types import arrow_type, spark_type
 from headway.pipelined.programs import (
     BATCH,
@@ -65,31 +66,60 @@ class Output:
         )
 
 
+class Databases:
+    """Databases for queries: the next one is made while nobody waits for it.
+
+    `threads` and `memory` (bytes) are what each may use.
+    """
+
+    def __init__(self, *, threads: int = 1, memory: int | None = None) -> None:
+        self._config: dict[str, Any] = {"threads": threads}
+        if memory is not None:
+            self._config["memory_limit"] = f"{memory // 1024}KiB"
+        self._lock = threading.Lock()
+        self._spare: duckdb.DuckDBPyConnection | None = None
+
+    def take(self) -> duckdb.DuckDBPyConnection:
+        with self._lock:
+            spare, self._spare = self._spare, None
+        return spare if spare is not None else self._make()
+
+    def prepare(self) -> None:
+        """Make the next one."""
+        with self._lock:
+            if self._spare is None:
+                self._spare = self._make()
+
+    def _make(self) -> duckdb.DuckDBPyConnection:
+        database = duckdb.connect(":memory:", config=self._config)
+        database.execute("SET parquet_metadata_cache = true")
+        add_functions(database)
+        set_up(database)
+        return database
+
+
 class QueryKernels:
     """One query in one worker: a database with a connection for every channel.
 
-    `read_piece` opens tables that were staged in the reliable store.
+    What does not fit into memory goes to `scratch`. `read_piece` opens tables that were staged in
+    the reliable store.
     """
 
     def __init__(
         self,
         payload: bytes,
+        databases: Databases | None = None,
         *,
-        threads: int = 1,
-        memory: int | None = None,
         scratch: Path | None = None,
         read_piece: ReadPiece | None = None,
     ) -> None:
         self.dataflow: Dataflow = decode_dataflow(payload)
         self._read_piece = read_piece
-        config: dict[str, Any] = {"threads": threads}
-        if memory is not None:
-            config["memory_limit"] = f"{memory // 1024}KiB"
+        self._databases = databases
+        self._database = (databases or Databases()).take()
         if scratch is not None:
-            config["temp_directory"] = str(scratch)
-        self._database = duckdb.connect(":memory:", config=config)
-        self._database.execute("SET parquet_metadata_cache = true")
-        configure(self._database, readable=folders_of(self.dataflow))
+            self._database.execute(f"SET temp_directory = {string_text(str(scratch))}")
+        seal(self._database, folders_of(self.dataflow))
 
     @property
     def topology(self) -> Topology:
@@ -101,6 +131,8 @@ class QueryKernels:
 
     def close(self) -> None:
         self._database.close()
+        if self._databases is not None:
+            self._databases.prepare()  # now that no query waits for the processor
 
 
 class ChannelKernel:
@@ -116,7 +148,7 @@ class ChannelKernel:
         self._program: StageProgram = dataflow.stages[channel.stage]
         self._connection = connection
         self._read_piece = read_piece
-        configure(connection)
+        set_up(connection)
         topology = dataflow.topology
         consumers = topology.consumers[channel.stage]
         self._readers = [len(topology.readers(channel, consumer)) for consumer in consumers]

@@ -29,6 +29,7 @@ _SETTINGS = (
     ("autoinstall_known_extensions", "false"),
     ("autoload_known_extensions", "false"),
 )
+_SET_ALL = "; ".join(f"SET {name} = {value}" for name, value in _SETTINGS)
 _EXACT = decimal.Context(prec=500, rounding=decimal.ROUND_HALF_UP)
 _LONGEST_QUOTIENT = 39  # digits, of which Spark takes a remainder
 _DECIMAL_128 = decimal.Context(prec=34, rounding=decimal.ROUND_HALF_EVEN)  # Scala's default
@@ -43,12 +44,26 @@ def configure(connection: duckdb.DuckDBPyConnection, *, readable: Iterable[str] 
 
     From then on the database reads files only under the folders `readable` of the first call.
     """
-    for name, value in _SETTINGS:
-        connection.execute(f"SET {name} = {value}")
+    set_up(connection)
     if _is_sealed(connection):
         return
+    add_functions(connection)
+    seal(connection, readable)
+
+
+def set_up(connection: duckdb.DuckDBPyConnection) -> None:
+    """The settings, which every connection and cursor has of its own."""
+    connection.execute(_SET_ALL)
+
+
+def add_functions(connection: duckdb.DuckDBPyConnection) -> None:
+    """The functions that DuckDB lacks; once per database."""
     for name, (function, arguments, result) in FUNCTIONS.items():
         connection.create_function(name, function, list(arguments), result)
+
+
+def seal(connection: duckdb.DuckDBPyConnection, readable: Iterable[str]) -> None:
+    """From now on the database reads files only under these folders."""
     folders = ", ".join(string_text(folder) for folder in readable)
     connection.execute(f"SET allowed_directories = [{folders}]")
     connection.execute("SET enable_external_access = false")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
 
-from headway.pipelined.kernels.channel import QueryKernels
+from headway.pipelined.kernels.channel import Databases, QueryKernels
 from headway.pipelined.programs import StoredPiece
 from headway.pipelined.transport import StartQuery
 from headway.pipelined.worker.config import WorkerConfig
@@ -20,8 +21,13 @@ def start_kernels(config: WorkerConfig, start: StartQuery, folder: Path) -> Quer
 
     return QueryKernels(
         start.program,
-        threads=config.cores,
-        memory=config.kernel_memory,
+        _databases(config.cores, config.kernel_memory),
         scratch=folder / "kernels",
         read_piece=read_piece,
     )
+
+
+@cache
+def _databases(threads: int, memory: int) -> Databases:
+    """Those of this process."""
+    return Databases(threads=threads, memory=memory)

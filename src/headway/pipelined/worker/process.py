@@ -36,6 +36,7 @@ from headway.pipelined.worker.query import QueryWork
 from headway.pipelined.worker.scratch import Scratch, sweep
 from headway.pipelined.worker.threads import Threads
 
+_SWEEP_AFTER_SECONDS = 0.5
 _MOVING_THREADS = 16  # most of the time they wait for a disk or a peer
 
 
@@ -91,7 +92,9 @@ class Worker:
         self._scratch.remove()
 
     def remove_scratch(self) -> None:
+        """Also those of workers that were killed."""
         self._scratch.remove()
+        sweep(self._scratch.folder.parent)
 
     # For the queries.
 
@@ -147,7 +150,12 @@ class Worker:
     def _meet(self, addresses: dict[str, str]) -> None:
         if self.peers.update(addresses):
             # Nobody else may come to remove what a killed one left.
-            self.moving.submit(partial(sweep, self._scratch.folder.parent))
+            self.moving.submit(self._sweep)
+
+    def _sweep(self) -> None:
+        # The connections of a process that was killed may close before its lock does.
+        self._left.wait(_SWEEP_AFTER_SECONDS)
+        sweep(self._scratch.folder.parent)
 
     def _start_query(self, start: StartQuery) -> None:
         if start.query in self._queries:
