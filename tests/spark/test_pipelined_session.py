@@ -210,3 +210,25 @@ def test_a_lost_control_store_is_named(
         handle.wait()
         error = handle.progress()[0].error
         assert isinstance(error, HeadwayError) and error.name == "CONTROL_STORE_UNAVAILABLE"
+
+
+def test_workers_stop_computing_what_was_cancelled(pipelined: Session) -> None:
+    handle = pipelined.run(SLOW.replace("300000", "30000000"))  # hours of work
+    while not handle.finished and handle.report() is None:
+        time.sleep(0.01)
+    time.sleep(0.5)
+    handle.cancel()
+    handle.wait(20)
+    (pid,) = pipelined.workers.processes.values()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        before = _processor_seconds(pid)
+        time.sleep(0.5)
+        if _processor_seconds(pid) - before < 0.2:
+            return
+    pytest.fail("the worker is still busy with a query that was cancelled")
+
+
+def _processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -121,6 +121,10 @@ class _Compiler:
     def _new_stage(self, channels: int) -> StageDraft:
         return StageDraft(channels, self._choices.protection)
 
+    def _new_stage_by(self, keys: list[Expression]) -> StageDraft:
+        """For rows that are moved by these keys: into one channel where they have no hash."""
+        return self._new_stage(self._choices.workers if _have_hash(keys) else 1)
+
     def _table(self, kind: str) -> str:
         return f"{kind}_{next(self._numbers)}"
 
@@ -235,7 +239,7 @@ class _Compiler:
         if self._is_small_table(build):
             table = self._collected(self._fragment(build, rows.stage), "build")
             return self._probe(node, rows, table, build_left)
-        if not node.keys or self._broadcasts(node, build, probe, rows):
+        if not _have_hash(_both_sides(node)) or self._broadcasts(node, build, probe, rows):
             table = self._collected(self._copied(self._fragment(build), rows.stage), "build")
             return self._probe(node, rows, table, build_left)
         return self._partitioned_join(node, self._fragment(build), rows, build_left)
@@ -272,7 +276,7 @@ class _Compiler:
     def _full_join(self, node: Join) -> Fragment:
         left, right = self._fragment(node.left), self._fragment(node.right)
         if self._only_stage is None:
-            stage = self._new_stage(self._choices.workers if node.keys else 1)
+            stage = self._new_stage_by(_both_sides(node))
             left = self._exchanged(left, node, [key.left for key in node.keys], stage)
             right = self._exchanged(right, node, [key.right for key in node.keys], stage)
         left, right = self._collected(left, "left"), self._collected(right, "right")
@@ -280,7 +284,7 @@ class _Compiler:
         values, needs = self._subqueries(node, left.stage)
         sql = self._writer.join(node, ours.sql, theirs.sql, values)
         stream = Stream(sql, None, ours.needs | theirs.needs | needs)
-        return Fragment(left.stage, (stream,), columns_of(node.schema))
+        return Fragment(left.stage, (stream,), columns_of(node.schema) or _NO_COLUMNS)
 
     @_build.register
     def _(self, node: Aggregate, into: StageDraft | None) -> Fragment:
@@ -323,15 +327,17 @@ class _Compiler:
             return self._local_aggregate(node, rows, texts, needs)
         names = tuple(key.name for key in node.keys)
         keys = frozenset({names} if names else ())
-        stage = self._new_stage(self._choices.workers if names else 1)
         if texts.splittable and (self._reduces(node) or not names):
+            stage = self._new_stage(self._choices.workers if names else 1)
             partials = [s.with_sql(texts.partial(s.sql), needs) for s in rows.streams]
             rows.stage.emit(partials, texts.partial_columns or _NO_COLUMNS)
             partitioning = Partitioning.HASH if names else Partitioning.GATHER
             arrived = stage.read_stage(rows.stage, partitioning, tuple(map(quoted, names)))
             made = self._merged(stage, texts, [arrived])
             return Fragment(stage, (made,), columns_of(node.schema) or _NO_COLUMNS, keys)
-        moved = self._exchanged(rows, node, [key.expression for key in node.keys], stage)
+        expressions = [key.expression for key in node.keys]
+        stage = self._new_stage_by(expressions)
+        moved = self._exchanged(rows, node, expressions, stage)
         values, needs = self._subqueries(node, stage)
         texts = self._writer.aggregate(node, values)
         return replace(self._local_aggregate(node, moved, texts, needs), keys=keys)
@@ -347,8 +353,7 @@ class _Compiler:
         partition = list(node.partition_by)
         names = {e.column for e in partition}
         if not rows.single and not any(set(k) <= names for k in rows.keys):
-            stage = self._new_stage(self._choices.workers if partition else 1)
-            rows = self._exchanged(rows, node, partition, stage)
+            rows = self._exchanged(rows, node, partition, self._new_stage_by(partition))
         table = self._at_hand_or_collected(rows, "window")
         values, needs = self._subqueries(node, rows.stage)
         return table.mapped(
@@ -420,7 +425,7 @@ class _Compiler:
         if rows.stage is stage:
             return rows
         source = self._closed(rows)
-        if keys:
+        if stage.channels > 1:
             texts = tuple(self._writer.key(node, key) for key in keys)
             stream = stage.read_stage(source, Partitioning.HASH, texts)
         else:
@@ -487,6 +492,15 @@ class _Compiler:
 def _at_hand(streams: tuple[Stream, ...] | list[Stream]) -> bool:
     """One stream over state alone: nothing needs to be collected."""
     return len(streams) == 1 and streams[0].side is None
+
+
+def _both_sides(node: Join) -> list[Expression]:
+    return [side for key in node.keys for side in (key.left, key.right)]
+
+
+def _have_hash(keys: list[Expression]) -> bool:
+    """Whoever sends a row knows no value of a subquery that its keys would need."""
+    return bool(keys) and not any(key.subqueries for key in keys)
 
 
 def _column_names(keys: list[Expression]) -> Keys:

@@ -27,7 +27,7 @@ class Action(StrEnum):
     COMPACT = "compact"
     """They replace the rows of a state table, once it has grown enough to be worth it."""
     DROP = "drop"
-    """There are none: a state table is no longer needed."""
+    """There are none: the side needs a state table no longer, which goes when no side does."""
 
 
 class ColumnType(msgspec.Struct, frozen=True, array_like=True):

@@ -38,6 +38,7 @@ _JOINS = {
     JoinKind.ANTI: "ANTI JOIN",
     JoinKind.NULL_AWARE_ANTI: "ANTI JOIN",
 }
+_ONE_ROW = "CAST(max(NULL) AS INTEGER) AS no_columns"  # of all rows, also where there are none
 
 
 class Writer:
@@ -101,12 +102,13 @@ class Writer:
 
     def join(self, node: Join, left: str, right: str, values: Subqueries) -> str:
         conditions = " AND ".join(self.expression(node, c, values).text for c in node.conditions())
-        if node.join is JoinKind.CROSS:
-            return f"SELECT * FROM {_from(left)} CROSS JOIN {_from(right)}"
         if node.exists is not None:
             exists = f"EXISTS (SELECT 1 FROM {_from(right)} WHERE {conditions or 'true'})"
-            return f"SELECT *, {exists} AS {quoted(node.exists)} FROM {_from(left)}"
+            outputs = [*map(quoted, node.left.column_names), f"{exists} AS {quoted(node.exists)}"]
+            return f"SELECT {listed(outputs)} FROM {_from(left)}"
         columns = listed(map(quoted, node.column_names))
+        if node.join is JoinKind.CROSS:
+            return f"SELECT {columns} FROM {_from(left)} CROSS JOIN {_from(right)}"
         return (
             f"SELECT {columns} FROM {_from(left)} {_JOINS[node.join]} {_from(right)} "
             f"ON {conditions or 'true'}"
@@ -117,7 +119,8 @@ class Writer:
             f"{window_call(node, call, self._settings, values).text} AS {quoted(call.column.name)}"
             for call in node.calls
         )
-        return f"SELECT {listed(['*', *calls])} FROM {_from(rows)}"
+        outputs = [*map(quoted, node.input.column_names), *calls]
+        return f"SELECT {listed(outputs)} FROM {_from(rows)}"
 
     def sort(self, node: Sort, rows: str, values: Subqueries, limit: Limit | None = None) -> str:
         schema = input_schema(node)
@@ -177,14 +180,14 @@ class AggregateTexts:
         calls = zip(self._splits, self._node.aggregates, strict=True)
         outputs = [f"{text} AS {quoted(name)}" for text, name in self._keys]
         outputs += [f"{split.whole} AS {quoted(call.column.name)}" for split, call in calls]
-        return f"SELECT {listed(outputs)} FROM {_from(rows)}{self._group}"
+        return self._grouped(outputs, rows)
 
     def partial(self, rows: str) -> str:
         outputs = [f"{text} AS {quoted(name)}" for text, name in self._keys]
         outputs += [
             f"{p.text} AS {quoted(p.name)}" for split in self._splits for p in split.partial
         ]
-        return f"SELECT {listed(outputs)} FROM {_from(rows)}{self._group}"
+        return self._grouped(outputs, rows)
 
     def merge(self, partials: str) -> str:
         outputs = [
@@ -192,20 +195,17 @@ class AggregateTexts:
             for split in self._splits
             for text, part in zip(split.merge, split.partial, strict=True)
         ]
-        return f"SELECT {listed([*self._names, *outputs])} FROM {_from(partials)}{self._group}"
+        return self._grouped([*self._names, *outputs], partials)
 
     def final(self, merged: str) -> str:
         calls = zip(self._splits, self._node.aggregates, strict=True)
         outputs = [f"{split.final} AS {quoted(call.column.name)}" for split, call in calls]
         return f"SELECT {listed([*self._names, *outputs])} FROM {_from(merged)}"
 
-    @property
-    def _group(self) -> str:
-        return (
-            f" GROUP BY {', '.join(str(n + 1) for n in range(len(self._keys)))}"
-            if self._keys
-            else ""
-        )
+    def _grouped(self, outputs: list[str], rows: str) -> str:
+        keys = ", ".join(str(number + 1) for number in range(len(self._keys)))
+        group = f" GROUP BY {keys}" if keys else ""
+        return f"SELECT {', '.join(outputs) or _ONE_ROW} FROM {_from(rows)}{group}"
 
 
 def columns_of(columns: Iterable[Column]) -> tuple[ColumnType, ...]:

@@ -209,12 +209,8 @@ def _drop_unneeded(
     batch: dict[SideDraft, list[Statement]],
     end: dict[SideDraft, list[Statement]],
 ) -> None:
-    """Drop every table at the end of the last side that reads it."""
+    """Every side gives up at its end the tables that it reads, or fills."""
     for name in tables:
-        users = [
-            side
-            for side in order
-            if any(s.table == name or quoted(name) in s.sql for s in (*batch[side], *end[side]))
-        ]
-        if users:
-            end[users[-1]].append(Statement(Action.DROP, table=name))
+        for side in order:
+            if any(s.table == name or quoted(name) in s.sql for s in (*batch[side], *end[side])):
+                end[side].append(Statement(Action.DROP, table=name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import pairwise
 
 import fsspec
 import pyarrow.parquet as parquet
@@ -57,19 +58,13 @@ def _columns(scan: Scan) -> tuple[tuple[str, str], ...]:
 
 def _numbers(scan: Scan, source: RangeSource) -> TableInput:
     total = max(0, -(-(source.end - source.start) // source.step))
-    ranges = tuple(
-        NumberRange(
-            source.start + first * source.step,
-            source.start + min(first + _NUMBERS_PER_UNIT, total) * source.step,
-            source.step,
-        )
-        for first in range(0, total, _NUMBERS_PER_UNIT)
-    )
+    starts = [source.start + first * source.step for first in range(0, total, _NUMBERS_PER_UNIT)]
+    ranges = tuple(NumberRange(*ends, source.step) for ends in pairwise([*starts, source.end]))
     columns = tuple(('"range"', c.column.name) for c in scan.columns)
     return TableInput(
         columns,
         numbers=ranges,
-        bytes=tuple(8 * _NUMBERS_PER_UNIT for _ in ranges),
+        bytes=tuple(8 * len(range(r.start, r.end, r.step)) for r in ranges),
         name=source.table,
     )
 

@@ -7,6 +7,7 @@ becomes of the source.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -75,9 +76,11 @@ class StagedTable:
 
 
 def needs_staging(source: Source) -> bool:
-    """All but ranges and plain Parquet: a partition column is in no file."""
+    """All but ranges and plain Parquet on this file system: a partition column is in no file, and
+    other stores want Spark's credentials."""
     if isinstance(source, FileSource):
-        return source.format != "parquet" or source.root is not None
+        local = all(re.match(r"file:|/", file) for file in source.files)
+        return source.format != "parquet" or source.root is not None or not local
     return not isinstance(source, RangeSource)
 
 

@@ -33,8 +33,9 @@ def run_dataflow(
 ) -> pa.Table:
     """The query's result; one without columns has a column of nulls, for the number of its rows.
 
-    A task reads units of a table up to `task_bytes`, or one that is larger. Without `order` one channel runs after the other, and a task takes all that is there. With it,
-    chance says which channel is next, who reads which unit, and how many inputs a task takes.
+    A task reads units of a table up to `task_bytes`, or one that is larger. Without `order` one
+    channel runs after the other, and a task takes all that is there. With it, chance says which
+    channel is next, who reads which unit, and how many inputs a task takes.
     """
     kernels = QueryKernels(dataflow.encode(), read_piece=read_piece)
     try:

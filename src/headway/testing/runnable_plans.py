@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,9 @@ _ROWS = (0, 1, 20, 60)
 
 def small_tables(folder: Path, rng: random.Random) -> tuple[Scan, ...]:
     """Scans of all columns of Parquet tables, from one without rows to one in several files."""
-    return tuple(_small_table(folder / f"it's table {n}", rows, rng) for n, rows in enumerate(_ROWS))
+    return tuple(
+        _small_table(folder / f"it's table {n}", rows, rng) for n, rows in enumerate(_ROWS)
+    )
 
 
 def _small_table(folder: Path, rows: int, rng: random.Random) -> Scan:
@@ -68,9 +70,7 @@ def _small_table(folder: Path, rows: int, rng: random.Random) -> Scan:
     return parquet_table(folder, types, values, files=files, group_rows=rng.choice((1, 7, 1_000)))
 
 
-def runnable_plans(
-    tables: Sequence[Scan], max_operators: int = 6
-) -> st.SearchStrategy[QueryPlan]:
+def runnable_plans(tables: Sequence[Scan], max_operators: int = 6) -> st.SearchStrategy[QueryPlan]:
     """Valid plans over the tables, all of whose operators have a kernel."""
     return _runnable_plans(tuple(tables), max_operators)
 
@@ -83,7 +83,12 @@ def _runnable_plans(draw: st.DrawFn, tables: tuple[Scan, ...], max_operators: in
 
 class _RunnableMaker(PlanMaker):
     types = _TYPES
-    literals = {**PlanMaker.literals, "bigint": ("42L", "-7L")}  # products do not overflow
+    literals: Mapping[str, Sequence[str]] = {
+        **PlanMaker.literals,
+        "bigint": ("42L", "-7L"),  # whose products do not overflow
+        "decimal(25,2)": ("CAST(1.25BD AS DECIMAL(25,2))",),
+        "decimal(19,6)": ("CAST(1.25BD AS DECIMAL(19,6))",),
+    }
 
     def __init__(self, draw: st.DrawFn, tables: tuple[Scan, ...]) -> None:
         super().__init__(draw)
@@ -113,9 +118,7 @@ class _RunnableMaker(PlanMaker):
         return Limit(Sort(node, keys), count, offset) if keys else Limit(node, count, offset)
 
     def _all_columns(self, node: Node) -> tuple[SortKey, ...]:
-        return tuple(
-            SortKey(column_reference(c), self._flag(), self._flag()) for c in node.schema
-        )
+        return tuple(SortKey(column_reference(c), self._flag(), self._flag()) for c in node.schema)
 
     def _window(self) -> Node:
         node = self._input()

@@ -80,6 +80,9 @@ class ArrowKernels:
     def open(self, channel: ChannelId) -> ArrowKernel:
         return ArrowKernel(self._program, channel)
 
+    def interrupt(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -115,6 +117,8 @@ class QueryKernels:
     ) -> None:
         self.dataflow: Dataflow = decode_dataflow(payload)
         self._read_piece = read_piece
+        self._lock = threading.Lock()
+        self._connections: list[duckdb.DuckDBPyConnection] = []
         self._databases = databases
         self._database = (databases or Databases()).take()
         if scratch is not None:
@@ -127,7 +131,18 @@ class QueryKernels:
 
     def open(self, channel: ChannelId) -> ChannelKernel:
         """A channel with nothing in its state."""
-        return ChannelKernel(self.dataflow, channel, self._database.cursor(), self._read_piece)
+        connection = self._database.cursor()
+        with self._lock:
+            self._connections.append(connection)
+        return ChannelKernel(self.dataflow, channel, connection, self._read_piece)
+
+    def interrupt(self) -> None:
+        """Nobody waits for the tasks that run: they fail as soon as they can."""
+        with self._lock:
+            connections = tuple(self._connections)
+        for connection in connections:
+            with suppress(duckdb.Error):  # one that is closed has nothing to stop
+                connection.interrupt()
 
     def close(self) -> None:
         self._database.close()
@@ -162,6 +177,12 @@ class ChannelKernel:
         self._grown: dict[str, int] = {}
         self._compacted: dict[str, int] = {}
         self._portions = 0
+        self._users = Counter(
+            statement.table
+            for side in self._program.sides
+            for statement in side.end
+            if statement.action is Action.DROP
+        )
         for name, columns in self._program.tables.items():
             self._execute(f"CREATE TEMP TABLE {quoted(name)} ({_declared(columns)})")
 
@@ -217,7 +238,9 @@ class ChannelKernel:
                 added[0] if added else 0
             )
         elif statement.action is Action.DROP:
-            self._execute(f"DROP TABLE IF EXISTS {table}")
+            self._users[statement.table] -= 1
+            if not self._users[statement.table]:  # in whichever order the sides have ended
+                self._execute(f"DROP TABLE {table}")
         elif statement.action is Action.COMPACT:
             self._compact(statement.table, sql)
 

@@ -24,7 +24,10 @@ def rows_of_units(table: TableInput, units: Iterable[int]) -> str:
         return f'(SELECT {columns} FROM "#pieces")'
     if table.numbers:
         ranges = (table.numbers[number] for number in units)
-        sources = [f"range({r.start}, {r.end}, {r.step})" for r in ranges]
+        # The least number would be read as a larger one, negated.
+        sources = [
+            f"range(CAST({r.start} AS BIGINT), CAST({r.end} AS BIGINT), {r.step})" for r in ranges
+        ]
     else:
         sources = _file_sources(_joined(table.files[number] for number in units))
     return "(" + " UNION ALL ".join(f"SELECT {columns} FROM {source}" for source in sources) + ")"

@@ -46,6 +46,10 @@ class QueryKernels(Protocol):
 
     def open(self, channel: ChannelId) -> ChannelKernel: ...
 
+    def interrupt(self) -> None:
+        """Nobody waits for the tasks that run."""
+        ...
+
     def close(self) -> None: ...
 
 

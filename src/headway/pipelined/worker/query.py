@@ -114,10 +114,11 @@ class QueryWork:
         return reception is not Reception.REFUSE
 
     def end(self) -> None:
-        """Drop all of it. Waits for the tasks that run."""
+        """Drop all of it. Tasks that run are stopped, and waited for."""
         with self._lock:
             self._ended = True
             self._outputs.clear()
+        self._kernels.interrupt()
         self._inbox.close()
         self._channels.close_all()
         self._kernels.close()
