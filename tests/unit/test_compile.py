@@ -13,6 +13,7 @@ import pytest
 from headway.base.errors import FileNotReadable, NotSupported
 from headway.lineage.topology import Feed, Partitioning, Protection
 from headway.pipelined.compile import Choices, compile_plan
+from headway.pipelined.kernels import channel
 from headway.pipelined.printer import dataflow_to_builtins, print_dataflow
 from headway.pipelined.programs import (
     BATCH,
@@ -367,6 +368,22 @@ def test_what_stands_above_a_sort_keeps_its_order(tables: Tables) -> None:
     root = Limit(Project(some, passed(some, "f_price")), 3, 1)
     for choices in ALL_CHOICES:
         assert rows_of(run_dataflow(compiled(root, choices))) == [(10,), (17,), (24,)]
+
+
+def test_a_sort_with_another_reader_keeps_its_order(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it comes in portions, which are not in order between stages."""
+    monkeypatch.setattr(channel, "_FEWEST_ROWS", 10)
+    monkeypatch.setattr(channel, "_OUTPUT_BYTES", 1)
+    grouped = total(tables.facts, "f_day", "f_town")
+    sort = Sort(grouped, (SortKey(reference(grouped, "f_town"), ascending=False),))
+    named = Project(sort, passed(sort, "f_town"))
+    least = Subquery("least", Aggregate(named, (), (_minimum(named, "f_town"),)))
+    above = Expression("(`f_town` >= :least)", "boolean", True, (least,))
+    for choices in ALL_CHOICES:
+        found = rows_of(run_dataflow(compiled(Filter(named, above), choices)))
+        assert found == [(n,) for n in reversed(range(40))]
 
 
 # Results with several readers, subqueries, unions, constants

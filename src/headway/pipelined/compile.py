@@ -6,6 +6,7 @@ is spread over all channels, and rows move only where an operator wants those of
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import singledispatchmethod
@@ -106,7 +107,7 @@ class _Compiler:
         self._numbers = count()
         self._stages: list[StageDraft] = []
         self._only_stage = self._new_stage(1) if choices.workers == 1 else None
-        self._uses = use_counts(plan.root)
+        self._uses = _reader_counts(plan)
         self._shared: dict[Node, Fragment | StageDraft] = {}
 
     def compile(self) -> Dataflow:
@@ -116,7 +117,8 @@ class _Compiler:
         root.stage.emit(root.streams, root.columns)
         stages = _in_order(root.stage)
         numbers = {stage: number for number, stage in enumerate(stages)}
-        return Dataflow(tuple(stage.finish(numbers) for stage in stages), self._plan.names)
+        programs = tuple(stage.finish(numbers) for stage in stages)
+        return Dataflow(programs, self._plan.names, self._plan.is_ordered)
 
     def _new_stage(self, channels: int) -> StageDraft:
         return StageDraft(channels, self._choices.protection)
@@ -487,6 +489,18 @@ class _Compiler:
             return size.bytes <= self._choices.broadcast_bytes
         copied = size.bytes * rows.stage.channels
         return size.bytes <= self._choices.broadcast_bytes and copied <= size.bytes + other.bytes
+
+
+def _reader_counts(plan: QueryPlan) -> Counter[Node]:
+    """How many times each result is read. What puts the query's rows in order is made for the query
+    alone, and others read its input: rows may lose their order on the way to another stage."""
+    uses = use_counts(plan.root)
+    node = plan.root if plan.is_ordered else None
+    while isinstance(node, Project | Filter | Limit | Sort):
+        uses[node.input] += uses[node] - 1
+        uses[node] = 1
+        node = None if isinstance(node, Sort) else node.input
+    return uses
 
 
 def _at_hand(streams: tuple[Stream, ...] | list[Stream]) -> bool:

@@ -111,10 +111,11 @@ class StageProgram(msgspec.Struct, frozen=True):
 
 class Dataflow(msgspec.Struct, frozen=True, dict=True):
     """All stages of a query; the last one makes its result. `names` are the result's columns as the
-    user called them."""
+    user called them; `ordered` says that the order of its rows is part of it."""
 
     stages: tuple[StageProgram, ...]
     names: tuple[str, ...]
+    ordered: bool = False
 
     @cached_property
     def topology(self) -> Topology:

@@ -174,6 +174,7 @@ class ChannelKernel:
             for c in consumers
         ]
         self._result = dataflow.names if topology.stages[channel.stage].result else None
+        self._ordered = dataflow.ordered
         self._grown: dict[str, int] = {}
         self._compacted: dict[str, int] = {}
         self._portions = 0
@@ -274,7 +275,7 @@ class ChannelKernel:
     def _portion(self, number: int) -> Output:
         """Rows that belong together by their values, so that a repeated task puts out the same;
         those of an ordered result by their position."""
-        if self._result is not None:
+        if self._result is not None and self._ordered:
             limit = max(_FEWEST_ROWS, _OUTPUT_BYTES // _width(self._program.output))
             sql = f"SELECT * FROM {_OUT} LIMIT {limit} OFFSET {number * limit}"
         else:
@@ -290,7 +291,7 @@ class ChannelKernel:
     def _fetch(self, sql: str) -> pa.Table:
         """The rows, with the number of the reader that each goes to, per hashed consumer."""
         parts = "".join(
-            f', CAST(hash({", ".join(keys)}) % {readers} AS UTINYINT) AS "#{number}"'
+            f', CAST(hash({", ".join(keys)}) % {readers} AS USMALLINT) AS "#{number}"'
             for number, (keys, readers) in enumerate(zip(self._keys, self._readers, strict=True))
             if keys and readers > 1
         )
