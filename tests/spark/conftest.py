@@ -1,10 +1,8 @@
-"""One Spark session for all tests: starting it costs more than most of them."""
+"""Headway sessions on the Spark session of all tests."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,58 +12,6 @@ from headway.base.config import load_settings
 from headway.session import Session
 from headway.session import session as headway_session
 from headway.session.workers import Workers
-from headway.spark.tables import register_tables
-from headway.workloads import WORKLOADS, find_tables
-
-SCALE = 0.01
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("headway-tests")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "OFF")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .config("spark.driver.memory", "4g")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
-
-
-@pytest.fixture(scope="session")
-def workload_data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a workload's tables, generated once."""
-    root = tmp_path_factory.mktemp("data")
-
-    def folder(name: str) -> Path:
-        WORKLOADS[name].generate(SCALE, root / name)
-        return root / name
-
-    return folder
-
-
-@pytest.fixture(scope="session")
-def workload_session(
-    spark: SparkSession, workload_data: Callable[[str], Path]
-) -> Callable[[str], SparkSession]:
-    """A Spark session that knows the tables of one workload, and no other's."""
-    made: dict[str, SparkSession] = {}
-
-    def session(name: str) -> SparkSession:
-        if name not in made:
-            made[name] = spark.newSession()
-            register_tables(made[name], find_tables(workload_data(name)))
-        return made[name]
-
-    return session
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import threading
@@ -38,62 +37,17 @@ from headway.pipelined.control.rows import empty_tables
 from headway.pipelined.control.sqlite import SqliteStore
 from headway.pipelined.control.store import ControlStore, ForgetfulStore, open_control_store
 from headway.testing.faults import start_child
+from headway.testing.redis_server import RedisServer
 
 ROOT = Path(__file__).parents[2]
 CHANNEL = ChannelId(1, 3)
 
 
-class RedisServer:
-    """A server of this test run, which can be killed and started again over the same files."""
-
-    def __init__(self, folder: Path) -> None:
-        script = ROOT / "scripts" / "ensure-redis.sh"
-        found = subprocess.run([script], capture_output=True, text=True, check=True, timeout=300)
-        self._program = found.stdout.strip()
-        self._folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.url = f"redis://127.0.0.1:{self.port}/0"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, appendfsync: str = "always", appendonly: str = "yes") -> None:
-        options = {
-            "port": str(self.port),
-            "bind": "127.0.0.1",
-            "save": "",
-            "dir": str(self._folder),
-            "appendonly": appendonly,
-            "appendfsync": appendfsync,
-        }
-        self._process = subprocess.Popen(
-            [self._program, *_arguments(options)],
-            stdout=subprocess.DEVNULL,
-        )
-        deadline = time.monotonic() + 10.0
-        while time.monotonic() < deadline:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1.0).close()
-                return
-            except OSError:
-                time.sleep(0.02)
-        raise AssertionError("redis-server did not start")
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-
-def _arguments(options: dict[str, str]) -> list[str]:
-    return [part for name, value in options.items() for part in (f"--{name}", value)]
-
-
 @pytest.fixture
-def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+def redis_server(redis_program: str, tmp_path: Path) -> Iterator[RedisServer]:
     folder = tmp_path / "redis"
     folder.mkdir()
-    server = RedisServer(folder)
+    server = RedisServer(redis_program, folder)
     server.start()
     yield server
     server.kill()

@@ -30,6 +30,8 @@ _PATIENCE = 60.0
 class Cluster:
     """The driver's end of all workers. They connect to its `port` and show `token`."""
 
+    execution: type[Execution] = Execution
+
     def __init__(
         self,
         *,
@@ -75,7 +77,7 @@ class Cluster:
     ) -> tuple[ResultPiece, ...]:
         """Run a dataflow to its end; its result is in pieces of the run, in their order."""
         topology = dataflow.topology
-        execution = Execution(
+        execution = self.execution(
             Coordinator(topology, options),
             store,
             lambda worker, message: self._hub.send(worker, query, message),

@@ -33,6 +33,13 @@ class JoinGraph:
                 found |= 1 << number
         return found
 
+    @property
+    def names_are_unique(self) -> bool:
+        """Not so where a result is used twice in the tree, its columns left out in between."""
+        inputs = (*self.leaves, *(each.right for each in self.filters))
+        names = [name.casefold() for node in inputs for name in node.column_names]
+        return len(set(names)) == len(names)
+
 
 def join_graph(root: Node, is_shared: Callable[[Node], bool]) -> JoinGraph:
     """The graph under an inner, semi or anti join. What `is_shared` stays whole."""

@@ -66,6 +66,8 @@ def _reordered(top: Node, shared: set[Node], estimator: Estimator) -> Node:
     graph = join_graph(top, shared.__contains__)
     if len(graph.leaves) < 2 or len(graph.leaves) + len(graph.filters) < 3:
         return top
+    if not graph.names_are_unique:
+        return top
     for leaf in (*graph.leaves, *(each.right for each in graph.filters)):
         _estimate(leaf, estimator)
     found = _Search(graph, estimator).best()

@@ -1,8 +1,20 @@
-"""The session: what `import headway` gives, and the wiring behind it."""
+"""The session: what `import headway` gives, and the wiring behind it.
 
-from headway.session.planning import PlannedQuery
-from headway.session.runs import QueryProgress, QueryStatus, RunHandle
-from headway.session.session import Query, Session, session
+Loaded when it is first used: a worker process is a part of the package too, and starts without it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headway.session.planning import PlannedQuery
+    from headway.session.runs import QueryProgress, QueryStatus, RunHandle
+    from headway.session.session import Query, Session
+    from headway.session.workers import Workers
 
 __all__ = [
     "PlannedQuery",
@@ -13,3 +25,29 @@ __all__ = [
     "Session",
     "session",
 ]
+_PLACES = {
+    "PlannedQuery": "planning",
+    "Query": "session",
+    "QueryProgress": "runs",
+    "QueryStatus": "runs",
+    "RunHandle": "runs",
+    "Session": "session",
+}
+
+
+def session(spark: SparkSession, *, workers: Workers | None = None, **settings: Any) -> Session:
+    """A Headway session over a Spark session, with the workers of another one if given.
+
+    Settings come from `spark.headway.*`, the environment, headway.toml, and `settings` here, in
+    that order of rising weight: `headway.session(spark, store_url="/data/headway")` or, with the
+    dotted name, `headway.session(spark, **{"store.url": "/data/headway"})`.
+    """
+    from headway.session.session import open_session
+
+    return open_session(spark, workers, settings)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        return getattr(import_module(f"headway.session.{_PLACES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -177,13 +177,10 @@ class Session:
         self.close()
 
 
-def session(spark: SparkSession, *, workers: Workers | None = None, **settings: Any) -> Session:
-    """A Headway session over a Spark session, with the workers of another one if given.
-
-    Settings come from `spark.headway.*`, the environment, headway.toml, and `settings` here, in
-    that order of rising weight: `headway.session(spark, store_url="/data/headway")` or, with the
-    dotted name, `headway.session(spark, **{"store.url": "/data/headway"})`.
-    """
+def open_session(
+    spark: SparkSession, workers: Workers | None, settings: Mapping[str, Any]
+) -> Session:
+    """A session with settings by their name with a dot or an underscore."""
     known = {setting.name.replace(".", "_"): setting.name for setting in SETTINGS}
     given = {known.get(name, name): str(value) for name, value in settings.items()}
     found = load_settings(spark_conf=_spark_conf(spark), command_line=given)

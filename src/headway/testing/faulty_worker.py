@@ -1,9 +1,9 @@
 """A worker process that dies or stands still at a chosen step of its work.
 
-`python -m headway.testing.faulty_worker` takes the configuration of a worker, with two fields more:
-`faults`, and `simulated` for a worker that runs queries of the simulation. For a worker that
-somebody else starts, the file that HEADWAY_FAULTS names has the faults: {"<worker>": [...]}, or
-"*" for every worker.
+`python -m headway.testing.faulty_worker` takes the configuration of a worker, with more fields:
+`faults`, and `simulated` for a worker that runs queries of the simulation. Without `faults`, they
+are in a file, read when a query starts: {"<worker>": [...]}, or "*" for every worker. The field
+`faults_file` names it, or the variable HEADWAY_FAULTS for a worker that somebody else starts.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from headway.pipelined.worker.query import QueryWork
 from headway.pipelined.worker.run import run_worker
 from headway.testing.simulated_kernels import start_simulated
 
-Step = Literal["execute", "keep", "deliver", "say_done", "resend", "delete"]
+Step = Literal["execute", "repeat", "keep", "deliver", "say_done", "resend", "delete"]
 FAULTS_VARIABLE = "HEADWAY_FAULTS"
 T = TypeVar("T")
 
 
 class Fault(msgspec.Struct, frozen=True):
     """Strikes at the nth such step (of that stage): SIGKILL, or SIGSTOP. A pause lasts until
-    somebody sends SIGCONT, or `seconds`."""
+    somebody sends SIGCONT, or `seconds`. To repeat is to execute once more after a loss."""
 
     step: Step
     when: Literal["before", "after"] = "before"
@@ -45,10 +45,14 @@ class Fault(msgspec.Struct, frozen=True):
     action: Literal["kill", "pause"] = "kill"
     stage: int | None = None
     seconds: float | None = None
+    claim: str = ""
+    """A file that is not there yet: of all workers with this fault, only the one that makes it
+    is struck."""
 
 
 class FaultyConfig(WorkerConfig, frozen=True, kw_only=True):
     faults: tuple[Fault, ...] = ()
+    faults_file: str = ""
     simulated: bool = False
 
 
@@ -83,11 +87,21 @@ class Faults:
 
 
 def _strike(fault: Fault) -> None:
+    if fault.claim and not _claimed(Path(fault.claim)):
+        return
     if fault.action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif fault.seconds is not None:
         subprocess.Popen(["sh", "-c", f"sleep {fault.seconds}; kill -CONT {os.getpid()}"])
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _claimed(file: Path) -> bool:
+    try:
+        file.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 class FaultyQueryWork(QueryWork):
@@ -97,8 +111,12 @@ class FaultyQueryWork(QueryWork):
         return self._around.faults
 
     def execute(self, run: Run) -> Executed:
-        work = super().execute
-        return self._faults.step("execute", run.task.stage, lambda: work(run))
+        work, faults, stage = super().execute, self._faults, run.task.stage
+        if not run.repeated:
+            return faults.step("execute", stage, lambda: work(run))
+        return faults.step(
+            "execute", stage, lambda: faults.step("repeat", stage, lambda: work(run))
+        )
 
     def keep(self, output: TaskId, epoch: int, made: TaskOutput) -> Kept:
         work = super().keep
@@ -139,14 +157,18 @@ class FaultyWorker(Worker):
         self, config: WorkerConfig, start_kernels: StartKernels, ended: Callable[[str], None]
     ) -> None:
         assert isinstance(config, FaultyConfig)
-        self.faults = Faults(config.faults or _from_file(config.worker))
+        self._faults_file = config.faults_file or os.environ.get(FAULTS_VARIABLE, "")
+        self._in_file = bool(self._faults_file) and not config.faults
+        self.faults = Faults(config.faults)
         super().__init__(config, start_kernels, ended)
 
+    def _start_query(self, start: StartQuery) -> None:
+        if self._in_file:
+            self.faults = Faults(_from_file(self._faults_file, self.worker))
+        super()._start_query(start)
 
-def _from_file(worker: str) -> tuple[Fault, ...]:
-    file = os.environ.get(FAULTS_VARIABLE)
-    if not file:
-        return ()
+
+def _from_file(file: str, worker: str) -> tuple[Fault, ...]:
     found = msgspec.json.decode(Path(file).read_bytes(), type=dict[str, tuple[Fault, ...]])
     return found.get(worker, found.get("*", ()))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.pipelined.cluster import Cluster
-from headway.pipelined.control.store import open_control_store
+from headway.pipelined.control.store import ControlStore, open_control_store
 from headway.pipelined.core.events import Options, ResultPiece
 from headway.pipelined.execution import Execution
 from headway.storage import Run, new_manifest, open_store
@@ -32,20 +32,23 @@ class LocalSession:
         query: str = "q1",
         *,
         options: Options | None = None,
-        control: str | None = None,
+        control: str | ControlStore | None = None,
+        patience: float = 10.0,
         started: Callable[[Execution], None] = lambda execution: None,
     ) -> tuple[ResultPiece, ...]:
-        """`program` is a dataflow, or stands for one. `control` is the address of a control store
-        in place of the session's own."""
-        address = control or f"sqlite:{self.folder / 'control'}"
+        """`program` is a dataflow, or stands for one. `control` is a control store, or the
+        address of one, in place of the session's own."""
+        if control is None or isinstance(control, str):
+            address = control or f"sqlite:{self.folder / 'control'}"
+            control = open_control_store(address, self.run.run_id, query)
         return self.cluster.execute(
             program,
             query,
-            store=open_control_store(address, self.run.run_id, query),
+            store=control,
             store_url=self.run.store.url,
             run_id=self.run.run_id,
             options=options,
-            patience=10.0,
+            patience=patience,
             started=started,
         )
 

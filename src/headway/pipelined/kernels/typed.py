@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from headway.base.errors import NotSupported
 from headway.pipelined.kernels.types import DecimalType, decimal_type, duckdb_type
-from headway.plan.expressions import Column
+
+if TYPE_CHECKING:
+    from headway.plan.expressions import Column  # workers start without the plan's parser
 
 
 @dataclass(frozen=True, slots=True)
