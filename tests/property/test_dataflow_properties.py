@@ -45,7 +45,7 @@ def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "_COMPACT_ROWS", 3)
 
 
-@settings(max_examples=70, phases=QUICK, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, phases=QUICK, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_rows_do_not_depend_on_workers_and_tasks(
     data: st.DataObject, tables: tuple[Scan, ...], small_portions: None

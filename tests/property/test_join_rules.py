@@ -41,7 +41,7 @@ from headway.testing.runnable_plans import runnable_plans, small_tables
 
 SEED = int(os.environ.get("HEADWAY_TEST_SEED", time.time()))
 QUICK = settings(
-    max_examples=40,
+    max_examples=20,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
@@ -167,7 +167,7 @@ def check(plan: QueryPlan) -> None:
     assert Counter(rows_of(after)) == Counter(rows_of(before))
 
 
-@settings(QUICK, max_examples=60)
+@settings(QUICK, max_examples=30)
 @given(data=st.data())
 def test_join_trees(data: st.DataObject, tables: tuple[Scan, ...]) -> None:
     root = TreeMaker(data.draw, tables).tree()

@@ -42,7 +42,7 @@ def cases(quick: set[tuple[str, ...]], *values: tuple[str, ...]) -> list[object]
     ]
 
 
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("name", cases({("q03",), ("q05",), ("q18",), ("q21",)}, QUERIES))
 def test_without_a_loss(name: str, crew: Crew, sample: Samples) -> None:
     """So that a difference elsewhere is due to the loss; and there is something to lose."""
     report = crew.check(sample(name)).report
@@ -68,7 +68,7 @@ def test_without_a_loss(name: str, crew: Crew, sample: Samples) -> None:
 def test_killed_at_a_step_of_a_task(
     name: str, step: Step, when: When, crew: Crew, sample: Samples
 ) -> None:
-    crew.check(sample(name), Fault(step, when, nth=1 if step == "delete" else 8))
+    crew.check(sample(name), Fault(step, when, nth=1 if step == "delete" else 3))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_other_protection(
         sample(name), FIRST, *faults[then], protection=Protection(protection)
     ).report
     if protection == "none":
-        assert report.replayed == 0, "there is no backup to be sent again"
+        assert report.repeated > 0, "there is no backup that could be sent again"
 
 
 def test_without_a_control_store_workers_may_be_lost(crew: Crew, sample: Samples) -> None:

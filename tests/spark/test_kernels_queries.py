@@ -20,7 +20,7 @@ import pyarrow.parquet
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from headway.base.errors import NotSupported
 from headway.pipelined.compile import Choices, compile_plan
@@ -29,6 +29,7 @@ from headway.pipelined.kernels.only_values import ONLY_VALUE
 from headway.pipelined.kernels.types import arrow_type
 from headway.pipelined.kernels.windows import OFFSETS, POSITIONS, RANKS
 from headway.plan.cardinalities import estimate
+from headway.plan.nodes import QueryPlan
 from headway.spark.catalyst import import_plan
 from headway.testing.dataflows import rows_of, run_dataflow
 
@@ -139,8 +140,7 @@ def awkward(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Sp
     return session
 
 
-def run(frame: DataFrame) -> pa.Table:
-    plan = import_plan(frame).plan
+def run(plan: QueryPlan) -> pa.Table:
     dataflow = compile_plan(plan, estimate(plan), CHOICES)
     return run_dataflow(dataflow, task_bytes=1, order=random.Random(SEED))
 
@@ -150,17 +150,17 @@ def test_aggregates_windows_sorts_and_joins_agree_with_spark(awkward: SparkSessi
     differences = []
     for text in AWKWARD:
         frame = awkward.sql(text)
+        plan = import_plan(frame).plan
         expected = frame.toArrow()
         try:
-            result = run(frame)
+            result = run(plan)
         except (NotSupported, duckdb.Error, AssertionError) as error:
             differences.append(f"{text}: {str(error)[:300]}")
             continue
         found, wanted = rows_of(result), rows_of(expected)
         if result.schema.types != expected.schema.types:
             differences.append(f"{text}: {result.schema.types} not {expected.schema.types}")
-        ordered = import_plan(frame).plan.is_ordered
-        if Counter(found) != Counter(wanted) or (ordered and found != wanted):
+        if Counter(found) != Counter(wanted) or (plan.is_ordered and found != wanted):
             extra, missing = Counter(found) - Counter(wanted), Counter(wanted) - Counter(found)
             differences.append(f"{text}: {list(extra)[:2]} instead of {list(missing)[:2]}")
     assert not differences, "\n".join(differences)
@@ -172,7 +172,7 @@ def test_what_overflows_in_spark_overflows_here(call: str, awkward: SparkSession
     with pytest.raises((PySparkException, Py4JJavaError)):
         frame.collect()
     with pytest.raises(duckdb.Error, match=r"(?i)overflow|out of range|could not (cast|convert)"):
-        run(frame)
+        run(import_plan(frame).plan)
 
 
 def test_every_aggregate_is_compared() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from headway.pipelined.programs import (
 )
 from headway.pipelined.units import table_input
 from headway.plan.expressions import Column, Expression
+from headway.plan.sources import FileSource
 from headway.testing.dataflows import rows_of, run_dataflow
 from headway.testing.example_plans import parquet_table
 
@@ -371,6 +373,27 @@ def test_row_groups_that_follow_each_other_are_one_range() -> None:
     assert "BETWEEN 0 AND 19" in text
     assert "BETWEEN 20 AND 29" in text
     assert "read_parquet(['/c', '/d'])" in text
+
+
+def test_a_column_that_a_file_does_not_have_is_null(
+    opened: Callable[..., QueryKernels], tmp_path: Path
+) -> None:
+    """Some files are older than the column; Spark reads them so too."""
+    parts = [
+        parquet_table(tmp_path / "new", {"n": "bigint", "d": "double"}, [(1, 0.5), (2, 1.5)]),
+        parquet_table(tmp_path / "old", {"N": "bigint"}, [(3,), (4,)]),
+        parquet_table(tmp_path / "turned", {"d": "double", "n": "bigint"}, [(2.5, 5)]),
+        parquet_table(tmp_path / "groups", {"n": "bigint"}, [(6,), (7,)], group_rows=1),
+    ]
+    files = tuple(file for part in parts for file in part.source.files)  # type: ignore[union-attr]
+    table = table_input(replace(parts[0], source=FileSource("t", "parquet", files)))
+    program = msgspec.structs.replace(scanning(table, EMIT_ALL), output=TYPED)
+    kernel = opened(program).open(ChannelId(0, 0))
+    wanted = [(1, 0.5), (2, 1.5), (3, None), (4, None), (5, 2.5), (6, None), (7, None)]
+    assert sorted(rows_of(kernel.execute(Lineage(0, -1, 0, 5), []).table)) == wanted
+    old = kernel.execute(Lineage(0, -1, 1, 1), []).table
+    assert rows_of(old) == [(3, None), (4, None)]
+    assert old.schema.types == [pa.int64(), pa.float64()]
 
 
 def test_staged_pieces_are_read_through_the_store(opened: Callable[..., QueryKernels]) -> None:

@@ -269,8 +269,8 @@ def test_redis_keeps_what_it_acknowledged_when_it_is_killed(redis_server: RedisS
     store.close()
 
 
-def test_redis_that_is_not_durable_is_refused(tmp_path: Path) -> None:
-    server = RedisServer(tmp_path)
+def test_redis_that_is_not_durable_is_refused(redis_program: str, tmp_path: Path) -> None:
+    server = RedisServer(redis_program, tmp_path)
     for settings in ({"appendfsync": "everysec"}, {"appendonly": "no"}):
         server.start(**settings)
         with pytest.raises(ControlStoreNotDurable, match=r"has append(fsync|only) .") as caught:

@@ -44,12 +44,14 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 class FileRange(msgspec.Struct, frozen=True, array_like=True):
-    """Consecutive rows of a Parquet file, or all of them."""
+    """Consecutive rows of a Parquet file, or all of them. A column that is `missing` in the file,
+    which is older than the column or younger, is null."""
 
     path: str
     first: int
     rows: int
     whole: bool
+    missing: tuple[str, ...] = ()
 
 
 class NumberRange(msgspec.Struct, frozen=True, array_like=True, tag=True):

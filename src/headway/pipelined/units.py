@@ -40,9 +40,11 @@ def _row_groups(scan: Scan, source: FileSource) -> TableInput:
     files: list[FileRange] = []
     sizes: list[int] = []
     for footer in footers:
-        first = 0
+        first, whole = 0, len(footer.groups) == 1
         for rows, columns in footer.groups:
-            files.append(FileRange(footer.path, first, rows, len(footer.groups) == 1))
+            present = {name.casefold() for name, _ in columns}  # Spark and DuckDB fold the case
+            missing = tuple(sorted(name for name in fields if name.casefold() not in present))
+            files.append(FileRange(footer.path, first, rows, whole, missing))
             sizes.append(max(1, sum(size for name, size in columns if name in fields)))
             first += rows
     return TableInput(_columns(scan), files=tuple(files), bytes=tuple(sizes), name=source.table)

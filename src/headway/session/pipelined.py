@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -104,19 +105,26 @@ class PipelinedEngine:
         )
         wanted = self._settings.pipelined
         name = f"{query.name[:40]}-{secrets.token_hex(6)}"  # among all queries of the workers
-        pieces = cluster.execute(
-            self.dataflow(query, staged),
-            name,
-            store=self._workers.control_store(wanted.control_store, run.run_id, query.name),
-            store_url=run.store.url,
-            run_id=run.run_id,
-            options=Options(
-                task_bytes=wanted.task_size,
-                inputs_per_task=wanted.inputs_per_task or None,
-                blocking=wanted.blocking,
-            ),
-            started=lambda execution: started(ExecutionWatch(execution), execution.cancel),
-        )
+        try:
+            pieces = cluster.execute(
+                self.dataflow(query, staged),
+                name,
+                store=self._workers.control_store(wanted.control_store, run.run_id, query.name),
+                store_url=run.store.url,
+                run_id=run.run_id,
+                options=Options(
+                    task_bytes=wanted.task_size,
+                    inputs_per_task=wanted.inputs_per_task or None,
+                    blocking=wanted.blocking,
+                ),
+                started=lambda execution: started(ExecutionWatch(execution), execution.cancel),
+            )
+        except BaseException:
+            with suppress(HeadwayError):  # the error that there is already is the one to tell
+                run.remove_pieces([f"results/{name}", f"spool/{name}"])
+            raise
+        if wanted.protection == Protection.SPOOL.value:
+            run.remove_pieces([f"spool/{name}"])  # it was there for losses, which are over
         names = tuple(piece.piece for piece in pieces)
         sizes = run.piece_sizes(f"results/{name}")
         keep = self._settings.results.keep

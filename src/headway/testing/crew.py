@@ -7,6 +7,7 @@ start of a process for each.
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from headway.base.errors import RunInterrupted
 from headway.lineage.topology import Protection
 from headway.pipelined.compile import Choices, compile_plan
 from headway.pipelined.control.store import ControlStore
@@ -32,6 +34,7 @@ from headway.testing.local_workers import WorkerProcess
 
 _START_SECONDS = 30.0
 _LEAVE_SECONDS = 10.0
+_LIMIT_SECONDS = 90.0
 _SMALL_TASKS = Options(task_bytes=40_000)
 _LOCK = ".headway-lock"
 
@@ -110,6 +113,8 @@ class Crew:
             executions.append(execution)
             started(execution)
 
+        watchdog = threading.Timer(_LIMIT_SECONDS, lambda: executions[0].cancel())
+        watchdog.start()
         try:
             pieces = self.session.execute(
                 dataflow,
@@ -119,7 +124,11 @@ class Crew:
                 patience=patience,
                 started=begin,
             )
+        except RunInterrupted as error:
+            error.add_note(f"{faults}: {_story(executions[0])}")
+            raise
         finally:
+            watchdog.cancel()
             self._write_faults(())
         run = self.session.run
         tables = [pa.ipc.open_stream(run.read_piece(each.piece)).read_all() for each in pieces]
@@ -145,7 +154,9 @@ class Crew:
             started=started,
         )
         assert all(outcome.struck), f"{faults}: {outcome.struck} of them struck, {outcome.report}"
-        assert outcome.report.workers_lost >= len(faults), outcome.report
+        # What is needed no more may be deleted when the query is as good as over.
+        felt = sum(each.step != "delete" for each in faults)
+        assert outcome.report.workers_lost >= felt, outcome.report
         wanted = sorted(0 if each.action == "pause" else -signal.SIGKILL for each in faults)
         found = sorted(outcome.exits.values())
         assert not faults or found == wanted, f"exit codes {outcome.exits}: {self.session.lost}"
@@ -207,3 +218,14 @@ class Crew:
             else:
                 found.append(str(each))
         return found
+
+
+def _story(execution: Execution) -> str:
+    """What a query waited for that came to no end."""
+    state = execution._coordinator._state
+    waiting = {channel: each for channel, each in state.progress.channels.items() if not each.ended}
+    return (
+        f"it did not end in {_LIMIT_SECONDS:.0f} s: {execution.report}, live {state.live}, "
+        f"asked {state.asked}, lacking {state.lacking}, tasks {state.tables.tasks}, "
+        f"supply {vars(state.supply)}, waiting {waiting}"
+    )

@@ -9,7 +9,17 @@ from typing import Any, Literal
 from headway.lineage.records import Change, Tables
 from headway.pipelined.control.store import ControlStore
 from headway.pipelined.core.coordinator import Coordinator
-from headway.pipelined.core.events import Command, Finish, Received, Start, WorkerLost, Write
+from headway.pipelined.core.events import (
+    Command,
+    Event,
+    Fail,
+    Finish,
+    Received,
+    Start,
+    WorkerJoined,
+    WorkerLost,
+    Write,
+)
 from headway.pipelined.execution import Execution
 
 
@@ -48,7 +58,13 @@ class RestartedExecution(Execution):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._transactions = 0
+        self._addresses: dict[str, str] = {}
         self.restarts = 0
+
+    def _note(self, event: Event | Fail) -> None:
+        super()._note(event)
+        if isinstance(event, WorkerJoined):
+            self._addresses[event.worker] = event.address
 
     def _carry_out(self, commands: list[Command]) -> Finish | None:
         changes = [c for each in commands if isinstance(each, Write) for c in each.changes]
@@ -68,11 +84,13 @@ class RestartedExecution(Execution):
         former = self._coordinator._state
         tables = self._store.load()
         self._coordinator = Coordinator.load(former.topology, former.options, tables)
-        commands: list[Command] = []
-        alive = {worker for worker, row in tables.workers.items() if row.alive}
-        for worker in sorted(alive - self._workers):  # whose connection a new driver does not find
-            commands += self._coordinator.handle(WorkerLost(worker))
-        return commands + self._coordinator.handle(Start())
+        # A new driver would find the workers that are there, and no others.
+        lost = sorted(worker for worker, row in tables.workers.items() if row.alive)
+        events: list[Event] = [WorkerLost(each) for each in lost if each not in self._workers]
+        events += [WorkerJoined(each, self._addresses[each]) for each in sorted(self._workers)]
+        return [
+            command for event in (*events, Start()) for command in self._coordinator.handle(event)
+        ]
 
     def _forget_what_was_said(self) -> None:
         kept = []

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
+
 from headway.pipelined.kernels.typed import quoted, string_text
-from headway.pipelined.programs import Dataflow, FileRange, TableInput
+from headway.pipelined.programs import Dataflow, FileRange, NumberRange, TableInput
 
 
 def folders_of(dataflow: Dataflow) -> list[str]:
@@ -18,19 +20,28 @@ def folders_of(dataflow: Dataflow) -> list[str]:
 
 def rows_of_units(table: TableInput, units: Iterable[int]) -> str:
     """A subquery with the rows of these units."""
-    columns = ", ".join(f"{text} AS {quoted(name)}" for text, name in table.columns)
-    columns = columns or "NULL AS no_columns"
     if table.pieces:
-        return f'(SELECT {columns} FROM "#pieces")'
+        return f'(SELECT {_columns(table)} FROM "#pieces")'
     if table.numbers:
         ranges = (table.numbers[number] for number in units)
-        # The least number would be read as a larger one, negated.
-        sources = [
-            f"range(CAST({r.start} AS BIGINT), CAST({r.end} AS BIGINT), {r.step})" for r in ranges
-        ]
+        selects = [f"SELECT {_columns(table)} FROM {_numbers(each)}" for each in ranges]
     else:
         sources = _file_sources(_joined(table.files[number] for number in units))
-    return "(" + " UNION ALL ".join(f"SELECT {columns} FROM {source}" for source in sources) + ")"
+        selects = [f"SELECT {_columns(table, missing)} FROM {text}" for text, missing in sources]
+    return "(" + " UNION ALL ".join(selects) + ")"
+
+
+def _columns(table: TableInput, missing: Iterable[str] = ()) -> str:
+    columns = ", ".join(f"{text} AS {quoted(name)}" for text, name in table.columns)
+    for field in missing:
+        columns = columns.replace(f"CAST({quoted(field)} AS ", "CAST(NULL AS ")
+    return columns or "NULL AS no_columns"
+
+
+def _numbers(each: NumberRange) -> str:
+    # The least number would be read as a larger one, negated.
+    start, end = f"CAST({each.start} AS BIGINT)", f"CAST({each.end} AS BIGINT)"
+    return f"range({start}, {end}, {each.step})"
 
 
 def _joined(ranges: Iterable[FileRange]) -> list[FileRange]:
@@ -39,18 +50,25 @@ def _joined(ranges: Iterable[FileRange]) -> list[FileRange]:
     for each in ranges:
         last = found[-1] if found else None
         if last is not None and last.path == each.path and last.first + last.rows == each.first:
-            found[-1] = FileRange(last.path, last.first, last.rows + each.rows, last.whole)
+            found[-1] = msgspec.structs.replace(last, rows=last.rows + each.rows)
         else:
             found.append(each)
     return found
 
 
-def _file_sources(ranges: list[FileRange]) -> list[str]:
-    whole = [string_text(r.path) for r in ranges if r.whole]
-    sources = [f"read_parquet([{', '.join(whole)}])"] if whole else []
-    return sources + [
-        f"(SELECT * FROM read_parquet([{string_text(r.path)}], file_row_number = true) "
-        f"WHERE file_row_number BETWEEN {r.first} AND {r.first + r.rows - 1})"
-        for r in ranges
-        if not r.whole
-    ]
+def _file_sources(ranges: list[FileRange]) -> list[tuple[str, tuple[str, ...]]]:
+    """What to select from, and the columns that are missing there."""
+    whole: dict[tuple[str, ...], list[str]] = {}
+    sources = []
+    for each in ranges:
+        path = string_text(each.path)
+        if each.whole:
+            whole.setdefault(each.missing, []).append(path)
+            continue
+        rows = f"BETWEEN {each.first} AND {each.first + each.rows - 1}"
+        text = (
+            f"(SELECT * FROM read_parquet([{path}], file_row_number = true) "
+            f"WHERE file_row_number {rows})"
+        )
+        sources.append((text, each.missing))
+    return [(f"read_parquet([{', '.join(w)}])", m) for m, w in whole.items()] + sources

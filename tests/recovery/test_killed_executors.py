@@ -1,0 +1,45 @@
+"""On Spark for real: the JVM of an executor is killed, and its worker goes with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCENARIO = Path(__file__).with_name("executor_scenario.py")
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_executors_are_killed_in_the_middle(many_groups: Path, tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
+        "SPARK_WORKER_DIR": str(tmp_path / "work"),
+        "TMPDIR": str(tmp_path / "temporary"),
+    }
+    for name in ("local", "temporary"):
+        (tmp_path / name).mkdir()
+    with (tmp_path / "scenario.log").open("wb") as log:
+        done = subprocess.run(
+            [sys.executable, str(SCENARIO), str(many_groups), str(tmp_path / "store")],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=environment,
+            timeout=400,
+        )
+    assert done.returncode == 0, (tmp_path / "scenario.log").read_text(errors="replace")[-4000:]
+    told = json.loads(done.stdout.decode().splitlines()[-1])
+    print(json.dumps(told))
+    for query in told:
+        assert query["killed_in_the_middle"] and query["workers_lost"] == 1 and query["redone"]
+        assert query["rows"] > 0 and query["rows_equal"]
+        assert query["rows_equal_with_the_replacement"] and query["executor_is_new"] == 1
+        assert query["left_processes"] == []
+    left = [*tmp_path.rglob("headway-worker-*"), *tmp_path.rglob("headway-control-*")]
+    left += tmp_path.glob("store/**/spool/**/*")
+    assert left == []
