@@ -101,6 +101,14 @@ class Writer:
         return f"SELECT * FROM {_from(rows)} u({names})"
 
     def join(self, node: Join, left: str, right: str, values: Subqueries) -> str:
+        if values and node.join is not JoinKind.INNER:
+            # DuckDB takes a subquery only in the condition of an inner join: a column elsewhere.
+            named = {name: f'"#{name}"' for name in values}
+            columns = ", ".join(
+                f"{values[name].text} AS {column}" for name, column in named.items()
+            )
+            left = f"SELECT *, {columns} FROM {_from(left)}"
+            values = {n: Translated(column, values[n].type) for n, column in named.items()}
         conditions = " AND ".join(self.expression(node, c, values).text for c in node.conditions())
         if node.exists is not None:
             exists = f"EXISTS (SELECT 1 FROM {_from(right)} WHERE {conditions or 'true'})"

@@ -209,8 +209,20 @@ def _drop_unneeded(
     batch: dict[SideDraft, list[Statement]],
     end: dict[SideDraft, list[Statement]],
 ) -> None:
-    """Every side gives up at its end the tables that it reads, or fills."""
+    """Every side gives up at its end the tables that it reads, or fills.
+
+    A table that rows only stream past stays as long as the channel: after a loss, a task of that
+    side may be run once more, by itself.
+    """
+    streaming = [
+        side for side in order if all(s.action is Action.EMIT for s in (*batch[side], *end[side]))
+    ]
     for name in tables:
-        for side in order:
-            if any(s.table == name or quoted(name) in s.sql for s in (*batch[side], *end[side])):
+        users = [
+            side
+            for side in order
+            if any(s.table == name or quoted(name) in s.sql for s in (*batch[side], *end[side]))
+        ]
+        if not any(side in streaming for side in users):
+            for side in users:
                 end[side].append(Statement(Action.DROP, table=name))

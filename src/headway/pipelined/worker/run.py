@@ -27,6 +27,8 @@ def run_worker(
     """Does not return: the process ends when the driver, or a process that it serves, is gone."""
     # A thread that answers the driver must not wait long for one that computes in Python.
     sys.setswitchinterval(_SWITCH_SECONDS)
+    # Rows come over the network and lie where they were received: nothing to warn of each time.
+    os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "ignore")
     reasons: SimpleQueue[str] = SimpleQueue()
     try:
         config = read_config(sys.stdin.readline(), config_class)
