@@ -109,6 +109,8 @@ class StageProgram(msgspec.Struct, frozen=True):
     output: tuple[ColumnType, ...]
     protection: Protection = Protection.BACKUP
     about: tuple[str, ...] = ()
+    begin: tuple[Statement, ...] = ()
+    """What needs no input, such as constants in a table; done before any."""
 
 
 class Dataflow(msgspec.Struct, frozen=True, dict=True):

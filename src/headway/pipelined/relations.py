@@ -76,7 +76,7 @@ class Writer:
             + " FROM expanded"
             for row in node.projections
         )
-        return f"WITH expanded AS MATERIALIZED ({rows}) {selects}"
+        return f"WITH expanded AS MATERIALIZED (SELECT * FROM {_from(rows)}) {selects}"
 
     def values(self, node: Values) -> str:
         if not node.rows:

@@ -147,9 +147,12 @@ class StageDraft:
         position = {side: number for number, side in enumerate(order)}
         batch: dict[SideDraft, list[Statement]] = {side: [] for side in order}
         end: dict[SideDraft, list[Statement]] = {side: [] for side in order}
+        begin: list[Statement] = []
         for placed in self._placed:
             if placed.side is not None:
                 batch[placed.side].append(placed.statement)
+            elif not placed.needs and placed.statement.action is Action.APPEND:
+                begin.append(placed.statement)
             else:
                 end[_last(placed.needs, order, position)].append(placed.statement)
         _drop_unneeded(self.tables, order, batch, end)
@@ -173,6 +176,7 @@ class StageDraft:
             self.output,
             self.protection,
             tuple(self.about),
+            tuple(begin),
         )
 
     def _order_local_statements(self) -> None:

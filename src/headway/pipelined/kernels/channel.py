@@ -186,6 +186,7 @@ class ChannelKernel:
         )
         for name, columns in self._program.tables.items():
             self._execute(f"CREATE TEMP TABLE {quoted(name)} ({_declared(columns)})")
+        self._run(self._program.begin, BATCH)
 
     def execute(self, lineage: Lineage, inputs: Iterable[pa.Table]) -> Output:
         """Run a task: `inputs` are its batches from upstream, in their order."""
