@@ -144,7 +144,8 @@ def test_messages_go_both_ways_in_order(hub: WorkerHub, noted: Noted) -> None:
     assert noted.next() == ("refused", "w1", QueryRefused("q2", "KERNEL_NOT_SUPPORTED", "no"))
 
 
-def test_large_frames_do_not_block_the_sender(hub: WorkerHub, noted: Noted) -> None:
+def test_large_frames_do_not_block_the_sender(noted: Noted) -> None:
+    hub = WorkerHub(noted, host="127.0.0.1", token=TOKEN, lease_seconds=60.0)
     raw = raw_connection(hub)
     raw.sendall(frame(Join(TOKEN, hello("slow"))))
     assert noted.next() == ("joined", "slow")
@@ -161,6 +162,7 @@ def test_large_frames_do_not_block_the_sender(hub: WorkerHub, noted: Noted) -> N
         seen.append(msgspec.msgpack.decode(stream.read(length)))
     assert [each["type"] for each in seen] == ["Peers", "StartQuery", "Ordered"]
     assert seen[1]["program"] == program
+    hub.close()
 
 
 def test_everybody_learns_who_joins_and_who_is_lost(hub: WorkerHub, noted: Noted) -> None:
