@@ -7,10 +7,12 @@ start of a process for each.
 from __future__ import annotations
 
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,16 +148,16 @@ class Crew:
     ) -> Outcome:
         """All faults strike while the query runs, its rows are right, and nothing is left of it or
         of those that were struck."""
+        dataflow = sample.dataflow(self._count, protection)
         outcome = self.run(
-            sample.dataflow(self._count, protection),
+            dataflow,
             *faults,
             options=_SMALL_TASKS,
             control=control,
             started=started,
         )
         assert all(outcome.struck), f"{faults}: {outcome.struck} of them struck, {outcome.report}"
-        # What is needed no more may be deleted when the query is as good as over.
-        felt = sum(each.step != "delete" for each in faults)
+        felt = sum(not _may_come_last(each, dataflow) for each in faults)
         assert outcome.report.workers_lost >= felt, outcome.report
         wanted = sorted(0 if each.action == "pause" else -signal.SIGKILL for each in faults)
         found = sorted(outcome.exits.values())
@@ -174,6 +176,11 @@ class Crew:
         return found
 
     def close(self) -> None:
+        """The workers leave by themselves, and take with them what those before them left."""
+        self.session.cluster.close()
+        for process in self._members.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_LEAVE_SECONDS)
         self.session.close()
 
     def _fill(self) -> None:
@@ -218,6 +225,13 @@ class Crew:
             else:
                 found.append(str(each))
         return found
+
+
+def _may_come_last(fault: Fault, dataflow: Dataflow) -> bool:
+    """A query may be over when its driver would notice the loss: with the last word of all, or
+    when what is needed no more is deleted."""
+    last_word = ("say_done", "after", len(dataflow.stages) - 1)
+    return fault.step == "delete" or (fault.step, fault.when, fault.stage) == last_word
 
 
 def _story(execution: Execution) -> str:
