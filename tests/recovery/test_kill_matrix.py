@@ -26,8 +26,13 @@ When = Literal["before", "after"]
 WHENS: tuple[When, ...] = ("before", "after")
 Samples = Callable[[str], Sample]
 
-# The first loss, in the middle of a query; what follows it is recovery.
-FIRST = Fault("say_done", "before", nth=8)
+FIRST = Fault("say_done", "before", nth=8)  # a loss in the middle of a query
+
+
+def late_loss(sample: Sample) -> Fault:
+    """In the stage before the result, when a channel has read some of its inputs and has not put
+    out anything: there is always something to be done again."""
+    return Fault("execute", nth=4, stage=len(sample.dataflow(4).stages) - 2)
 
 
 def cases(quick: set[tuple[str, ...]], *values: tuple[str, ...]) -> list[object]:
@@ -83,7 +88,7 @@ def test_killed_at_a_step_of_a_task(
 def test_killed_at_a_step_of_a_recovery(
     name: str, step: Step, when: When, crew: Crew, sample: Samples
 ) -> None:
-    report = crew.check(sample(name), FIRST, Fault(step, when)).report
+    report = crew.check(sample(name), late_loss(sample(name)), Fault(step, when)).report
     assert report.workers_lost == 2
     assert report.repeated + report.replayed > 0
 
@@ -92,7 +97,8 @@ def test_killed_at_a_step_of_a_recovery(
 @pytest.mark.parametrize("name", QUERIES)
 def test_killed_again_and_again(name: str, crew: Crew, sample: Samples) -> None:
     """Three of four: the last one ends the query."""
-    crew.check(sample(name), FIRST, Fault("repeat", "after", nth=2), Fault("repeat", nth=5))
+    first = late_loss(sample(name))
+    crew.check(sample(name), first, Fault("repeat", "after"), Fault("repeat", nth=2))
 
 
 @pytest.mark.parametrize(
@@ -143,23 +149,26 @@ def test_paused_beyond_the_lease(name: str, step: Step, crew: Crew, sample: Samp
 
 
 @pytest.mark.parametrize(
-    ("name", "protection", "then"),
+    ("name", "protection", "lost"),
     cases(
-        {("q21", "spool", "nothing"), ("q05", "none", "repeat")},
+        {("q21", "spool", "once"), ("q05", "none", "in recovery")},
         QUERIES,
         ("spool", "none"),
-        ("nothing", "repeat", "execute"),
+        ("once", "twice", "in recovery"),
     ),
 )
 def test_other_protection(
-    name: str, protection: str, then: str, crew: Crew, sample: Samples
+    name: str, protection: str, lost: str, crew: Crew, sample: Samples
 ) -> None:
-    faults = {"nothing": (), "repeat": (Fault("repeat"),), "execute": (Fault("execute", nth=20),)}
-    report = crew.check(
-        sample(name), FIRST, *faults[then], protection=Protection(protection)
-    ).report
-    if protection == "none":
-        assert report.repeated > 0, "there is no backup that could be sent again"
+    again = Fault("resend" if protection == "spool" else "repeat")
+    faults = {
+        "once": (FIRST,),
+        "twice": (FIRST, Fault("execute", nth=20)),
+        "in recovery": (late_loss(sample(name)), again),
+    }
+    report = crew.check(sample(name), *faults[lost], protection=Protection(protection)).report
+    if lost == "in recovery":
+        assert report.repeated > 0
 
 
 def test_without_a_control_store_workers_may_be_lost(crew: Crew, sample: Samples) -> None:

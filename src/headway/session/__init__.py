@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headway.session.api import Query, Session
     from headway.session.planning import PlannedQuery
     from headway.session.runs import QueryProgress, QueryStatus, RunHandle
-    from headway.session.session import Query, Session
     from headway.session.workers import Workers
 
 __all__ = [
@@ -27,11 +27,11 @@ __all__ = [
 ]
 _PLACES = {
     "PlannedQuery": "planning",
-    "Query": "session",
+    "Query": "api",
     "QueryProgress": "runs",
     "QueryStatus": "runs",
     "RunHandle": "runs",
-    "Session": "session",
+    "Session": "api",
 }
 
 
@@ -42,7 +42,7 @@ def session(spark: SparkSession, *, workers: Workers | None = None, **settings: 
     that order of rising weight: `headway.session(spark, store_url="/data/headway")` or, with the
     dotted name, `headway.session(spark, **{"store.url": "/data/headway"})`.
     """
-    from headway.session.session import open_session
+    from headway.session.api import open_session
 
     return open_session(spark, workers, settings)
 
