@@ -50,7 +50,9 @@ def test_a_dataframe_runs_like_a_text(headway: Session, spark: SparkSession) -> 
 
 
 def test_a_large_result_is_written_by_the_executors(spark: SparkSession, tmp_path: Path) -> None:
-    with session(spark, store_url=str(tmp_path), results_collect_limit="1KiB") as headway:
+    with session(
+        spark, engine_name="spark", store_url=str(tmp_path), results_collect_limit="1KiB"
+    ) as headway:
         frame = spark.range(0, 50_000, 1, 4).selectExpr("id", "id % 7 AS kind")
         run = headway.run(frame)
         assert run.result().collect() == frame.collect()
@@ -58,28 +60,34 @@ def test_a_large_result_is_written_by_the_executors(spark: SparkSession, tmp_pat
 
 
 def test_a_large_result_without_rows_is_empty(spark: SparkSession, tmp_path: Path) -> None:
-    with session(spark, store_url=str(tmp_path), results_collect_limit="1B") as headway:
+    with session(
+        spark, engine_name="spark", store_url=str(tmp_path), results_collect_limit="1B"
+    ) as headway:
         run = headway.run(spark.range(100_000).where("id % 7 = 9"))
         assert run.result().collect() == []
         assert "RDD" in run.result()._jdf.queryExecution().analyzed().toString()  # not run again
 
 
 def test_a_result_that_is_not_kept_is_run_again(spark: SparkSession, tmp_path: Path) -> None:
-    with session(spark, store_url=str(tmp_path), results_keep=False) as headway:
+    with session(
+        spark, engine_name="spark", store_url=str(tmp_path), results_keep=False
+    ) as headway:
         run = headway.run("SELECT id FROM range(5)")
         assert run.result().count() == 5 and run.wait()
         assert Run.open(headway.store, run.id).pieces() == []
 
 
 def test_leaving_the_session_waits_for_its_runs(spark: SparkSession, tmp_path: Path) -> None:
-    with session(spark, store_url=str(tmp_path)) as headway:
+    with session(spark, engine_name="spark", store_url=str(tmp_path)) as headway:
         run = headway.run([f"SELECT sum(id) FROM range({n}000000)" for n in (1, 2, 3)])
     assert run.finished and run.wait()
     assert list_runs(headway.store)[0].status == "done"
 
 
 def test_a_store_that_fails_under_a_run_ends_it(spark: SparkSession, tmp_path: Path) -> None:
-    with session(spark, store_url=str(tmp_path), statistics_observe=False) as headway:
+    with session(
+        spark, engine_name="spark", store_url=str(tmp_path), statistics_observe=False
+    ) as headway:
         full = [DiskFault("fsync", nth=nth, error=errno.ENOSPC) for nth in range(8, 200)]
         with disk_faults(*full):
             run = headway.run([f"SELECT {n} AS n" for n in range(4)])
@@ -175,7 +183,9 @@ def test_cancel_leaves_a_run_that_says_so(headway: Session, spark: SparkSession)
 
 
 def test_several_queries_at_once(spark: SparkSession, tmp_path: Path) -> None:
-    with session(spark, store_url=str(tmp_path), run_parallel_queries=3) as headway:
+    with session(
+        spark, engine_name="spark", store_url=str(tmp_path), run_parallel_queries=3
+    ) as headway:
         run = headway.run([f"SELECT sum(id * {n}) AS s FROM range(1000)" for n in range(6)])
         run.wait()
         names = [progress.name for progress in run.progress()]
@@ -195,11 +205,11 @@ def test_what_was_observed_replaces_estimates(spark: SparkSession, tmp_path: Pat
         str(tmp_path / "data" / "numbers")
     )
     query = "SELECT kind, count(*) AS c FROM numbers WHERE id % 2 = 0 AND kind <> '4' GROUP BY kind"
-    with session(spark, store_url=str(tmp_path / "store")) as headway:
+    with session(spark, engine_name="spark", store_url=str(tmp_path / "store")) as headway:
         headway.tables(tmp_path / "data")
         assert "[~1,000 rows]" in headway.explain(query)
         headway.run(query).wait()
-    with session(spark, store_url=str(tmp_path / "store")) as headway:
+    with session(spark, engine_name="spark", store_url=str(tmp_path / "store")) as headway:
         text = headway.explain(query)
     # 400 rows pass the filter and make 4 groups: seen, not guessed.
     assert "[400 rows]" in text and "[4 rows]" in text
