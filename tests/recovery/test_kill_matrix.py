@@ -16,9 +16,8 @@ import pytest
 
 from headway.base.errors import WorkersLost
 from headway.lineage.topology import Protection
-from headway.pipelined.core.events import Options
 from headway.pipelined.execution import Execution
-from headway.testing.crew import Crew, Sample
+from headway.testing.crew import SMALL_TASKS, Crew, Sample
 from headway.testing.faulty_worker import Fault, Step
 
 QUERIES = ("q03", "q05", "q09", "q18", "q21")
@@ -183,7 +182,7 @@ def test_without_a_worker_there_are_no_rows(crew: Crew, sample: Samples) -> None
             sample("q03").dataflow(4),
             fault,
             every=True,
-            options=Options(task_bytes=40_000),
+            options=SMALL_TASKS,
             patience=0.5,
         )
     assert crew.pids == []

@@ -63,11 +63,12 @@ from headway.testing.example_plans import (
 
 SETTINGS = (("spark.sql.ansi.enabled", "true"), ("spark.sql.session.timeZone", "UTC"))
 REPLICATED, BROADCAST, PARTITIONED = (
-    Choices(workers=3),
-    Choices(workers=3, replicate_bytes=0),
-    Choices(workers=3, replicate_bytes=0, broadcast_bytes=0),
+    Choices(workers=3, gather_bytes=0),
+    Choices(workers=3, replicate_bytes=0, gather_bytes=0),
+    Choices(workers=3, replicate_bytes=0, broadcast_bytes=0, gather_bytes=0),
 )
-ALL_CHOICES = (Choices(), REPLICATED, BROADCAST, PARTITIONED)
+GATHERED = Choices(workers=3)
+ALL_CHOICES = (Choices(), REPLICATED, BROADCAST, PARTITIONED, GATHERED)
 
 
 class Tables(NamedTuple):
@@ -266,6 +267,13 @@ def test_an_aggregate_is_grouped_before_the_exchange_and_merged_after_it(tables:
     assert (groups.partitioning, groups.keys) == (Partitioning.HASH, ('"f_town"',))
     assert actions(groups)[0] == [Action.APPEND, Action.COMPACT]
     assert Action.EMIT in actions(groups)[1]
+
+
+def test_few_groups_are_merged_and_put_in_order_in_one_channel(tables: Tables) -> None:
+    groups = total(tables.facts, "f_price", "f_town")
+    before, after = compiled(Sort(groups, (SortKey(reference(groups, "f_town")),)), GATHERED).stages
+    assert (before.channels, after.channels) == (3, 1)
+    assert feeds(after) == [Partitioning.GATHER]
 
 
 def test_an_aggregate_without_keys_is_gathered(tables: Tables) -> None:

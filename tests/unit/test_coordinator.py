@@ -55,8 +55,8 @@ class Query:
 
     def __init__(self, *stages: Stage, workers: int = 1, options: Options | None = None) -> None:
         self.topology = Topology(stages)
-        self.options = options
-        self.coordinator = Coordinator(self.topology, options)
+        self.options = options or Options(least_bytes=0)
+        self.coordinator = Coordinator(self.topology, self.options)
         self.stored = Tables()
         self.sent: list[Send] = []
         self.outcome: Finish | Fail | None = None
@@ -167,6 +167,35 @@ def test_one_upstream_channel_at_a_time_and_the_one_with_the_most_bytes() -> Non
     assert reading.inputs == (Input(first.task, 0),)
     query.done(second, sizes=((20,),))
     assert [r.lineage.channel for r in query.runs() if r.task.stage == 1] == [second.task.channel]
+
+
+def test_a_task_waits_for_more_inputs_as_long_as_they_may_come() -> None:
+    options = Options(task_bytes=100, least_bytes=100, ahead=3)
+    query = Query(scan(99, 99, 99), Stage((gathered(0),), 1, result=True), options=options)
+    first, second, third = query.runs()
+    query.done(first, sizes=((60,),))
+    assert query.runs() == []
+    query.done(second, sizes=((60,),))
+    assert [run.lineage for run in query.runs()] == [Lineage(0, 0, 0, 2)]
+    query.done(third, sizes=((10,),))
+    assert [run.lineage for run in query.runs()] == [Lineage(0, 0, 2, 1, ends=True)]
+
+
+def test_a_task_waits_for_half_as_much_as_it_is_joined_with() -> None:
+    probe = gathered(1, after=frozenset({0}))
+    options = Options(task_bytes=100, least_bytes=0, ahead=3)
+    query = Query(
+        scan(99), scan(99, 99, 99), Stage((gathered(0), probe), 1, result=True), options=options
+    )
+    build, first, second, _ = sorted(query.runs(), key=lambda run: run.task)
+    query.done(build, sizes=((80,),))
+    query.done(query.runs()[0])
+    query.done(first, sizes=((30,),))
+    assert query.runs() == []
+    query.done(second, sizes=((30,),))
+    assert [run.lineage for run in query.runs()] == [Lineage(1, 0, 0, 2)]
+    loaded = Coordinator.load(query.topology, options, query.stored)._state
+    assert loaded.progress.channels[ChannelId(2, 0)].sides[0].bytes_taken == 80
 
 
 def test_outputs_without_rows_for_the_reader_are_stepped_over() -> None:

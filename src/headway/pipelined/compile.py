@@ -54,6 +54,8 @@ class Choices:
     """A build side that is larger is partitioned, never copied to every channel."""
     replicate_bytes: int = 2 << 20
     """A table that is smaller is read by every channel that needs it."""
+    gather_bytes: int = 1 << 20
+    """Groups that are fewer are merged in one channel."""
 
 
 @dataclass(frozen=True)
@@ -330,11 +332,15 @@ class _Compiler:
         names = tuple(key.name for key in node.keys)
         keys = frozenset({names} if names else ())
         if texts.splittable and (self._reduces(node) or not names):
-            stage = self._new_stage(self._choices.workers if names else 1)
             partials = [s.with_sql(texts.partial(s.sql), needs) for s in rows.streams]
             rows.stage.emit(partials, texts.partial_columns or _NO_COLUMNS)
-            partitioning = Partitioning.HASH if names else Partitioning.GATHER
-            arrived = stage.read_stage(rows.stage, partitioning, tuple(map(quoted, names)))
+            if not names or self._are_few(node):
+                stage = self._new_stage(1)
+                arrived = stage.read_stage(rows.stage, Partitioning.GATHER)
+            else:
+                stage = self._new_stage(self._choices.workers)
+                by = tuple(map(quoted, names))
+                arrived = stage.read_stage(rows.stage, Partitioning.HASH, by)
             made = self._merged(stage, texts, [arrived])
             return Fragment(stage, (made,), columns_of(node.schema) or _NO_COLUMNS, keys)
         expressions = [key.expression for key in node.keys]
@@ -348,6 +354,11 @@ class _Compiler:
         """Grouping each batch by itself leaves far fewer rows than it had."""
         rows, groups = self._estimates.get(node.input), self._estimates.get(node)
         return rows is None or groups is None or groups.rows * 3 <= rows.rows
+
+    def _are_few(self, node: Aggregate) -> bool:
+        """Merging the groups in several channels would cost more than it saves."""
+        groups = self._estimates.get(node)
+        return groups is not None and groups.bytes <= self._choices.gather_bytes
 
     @_build.register
     def _(self, node: Window, into: StageDraft | None) -> Fragment:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from headway.spark.adaptive import PipelineCount
     from headway.spark.results import KeptResult
 
+_LEAST_PART = 16
+"""A task waits for this part of its full size while more is to come."""
+
 
 class ExecutionWatch:
     """Counts what a running query has behind it: the inputs of its channels."""
@@ -114,6 +117,7 @@ class PipelinedEngine:
                 run_id=run.run_id,
                 options=Options(
                     task_bytes=wanted.task_size,
+                    least_bytes=wanted.task_size // _LEAST_PART,
                     inputs_per_task=wanted.inputs_per_task or None,
                     blocking=wanted.blocking,
                 ),

@@ -37,7 +37,7 @@ from headway.testing.local_workers import WorkerProcess
 _START_SECONDS = 30.0
 _LEAVE_SECONDS = 10.0
 _LIMIT_SECONDS = 90.0
-_SMALL_TASKS = Options(task_bytes=40_000)
+SMALL_TASKS = Options(task_bytes=40_000, least_bytes=5_000)
 _LOCK = ".headway-lock"
 
 
@@ -51,7 +51,9 @@ class Sample:
 
     def dataflow(self, workers: int, protection: Protection = Protection.BACKUP) -> Dataflow:
         """With tables of a few kilobytes treated as if they were large."""
-        small = Choices(workers, protection, broadcast_bytes=100_000, replicate_bytes=20_000)
+        small = Choices(
+            workers, protection, broadcast_bytes=100_000, replicate_bytes=20_000, gather_bytes=0
+        )
         return compile_plan(self.plan, self.estimates, small)
 
 
@@ -152,7 +154,7 @@ class Crew:
         outcome = self.run(
             dataflow,
             *faults,
-            options=_SMALL_TASKS,
+            options=SMALL_TASKS,
             control=control,
             started=started,
         )

@@ -445,6 +445,7 @@ def _copied(tables: Tables) -> Tables:
 def _random_options(rng: random.Random) -> Options:
     return Options(
         task_bytes=rng.choice((20, 60, 1000)),
+        least_bytes=rng.choice((0, 0, 40)),
         inputs_per_task=rng.choice((None, None, None, 1, 2)),
         blocking=rng.random() < 0.1,
         ahead=rng.choice((1, 2, 2, 3)),

@@ -15,6 +15,8 @@ class Options:
 
     task_bytes: int = 64 << 20
     """A task reads about this much."""
+    least_bytes: int = 8 << 20
+    """A task waits until it can read this much, as long as more is to come."""
     inputs_per_task: int | None = None
     """How many outputs or units a task reads; None for as many as are there."""
     blocking: bool = False

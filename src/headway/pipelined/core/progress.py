@@ -19,11 +19,13 @@ class Stream:
     """The outputs of one upstream channel on their way to one side of a reader.
 
     `entries` are the committed ones that have rows for it, as sequence and bytes. Those before
-    `head` were given to tasks; those before `ready` have been delivered.
+    `head` were given to tasks; those before `ready` have been delivered. `bytes_taken` is what
+    all tasks were given of it.
     """
 
     source: ChannelId
     taken: int = 0
+    bytes_taken: int = 0
     entries: list[tuple[int, int]] = field(default_factory=list)
     head: int = 0
     ready: int = 0
@@ -50,6 +52,10 @@ class SideProgress:
     def waiting(self) -> int:
         return sum(stream.waiting for stream in self.streams.values())
 
+    @property
+    def bytes_taken(self) -> int:
+        return sum(stream.bytes_taken for stream in self.streams.values())
+
 
 @dataclass(slots=True)
 class ChannelProgress:
@@ -66,15 +72,6 @@ class ChannelProgress:
     unread_bytes: int = 0
 
 
-@dataclass(slots=True)
-class Pool:
-    """The units of a shared table that no task was given. They are given out in order and never
-    come back: those of a lost task stay with its channel."""
-
-    next_unit: int
-    remaining_bytes: int
-
-
 class Progress:
     """The progress of all channels, kept in step with the tables by its caller."""
 
@@ -83,11 +80,13 @@ class Progress:
         self._topology = layout.topology
         self._tables = tables
         self.channels: dict[ChannelId, ChannelProgress] = {}
-        self.pools: dict[tuple[int, int], Pool] = {}
+        self.next_units: dict[tuple[int, int], int] = {}
+        """The first unit of each shared table that no task was given. They are given out in order
+        and never come back: those of a lost task stay with its channel."""
         for number, stage in enumerate(self._topology.stages):
             for position, side in enumerate(stage.sides):
                 if side.feed is Feed.SHARED:
-                    self.pools[number, position] = Pool(0, sum(side.units))
+                    self.next_units[number, position] = 0
         self._load()
 
     def _load(self) -> None:
@@ -162,7 +161,9 @@ class Progress:
         stream = side.streams[lineage.channel]
         stream.taken = lineage.first + lineage.count
         while stream.head < len(stream.entries) and stream.entries[stream.head][0] < stream.taken:
-            state.unread_bytes -= stream.entries[stream.head][1]
+            size = stream.entries[stream.head][1]
+            state.unread_bytes -= size
+            stream.bytes_taken += size
             stream.head += 1
 
     def deliver(self, slice_: Slice) -> None:
@@ -227,22 +228,21 @@ class Progress:
 
     def _refill(self, channel: ChannelId, position: int, stream: Stream) -> None:
         state = self.channels[channel]
-        for sequence in range(stream.taken, self.channels[stream.source].committed):
+        for sequence in range(self.channels[stream.source].committed):
             slice_ = Slice(channel, position, stream.source.task(sequence))
             size = self._layout.size(slice_, self._tables.lineage[slice_.output].sizes)
-            if size:
+            if sequence < stream.taken:
+                stream.bytes_taken += size
+            elif size:
                 stream.entries.append((sequence, size))
                 state.unread_bytes += size
                 state.missing.add(slice_)
 
     def _take_units(self, channel: ChannelId, lineage: Lineage) -> None:
-        pool = self.pools.get((channel.stage, lineage.side))
-        if pool is None or not lineage.count:
-            return
-        units = self._topology.stages[channel.stage].sides[lineage.side].units
-        end = lineage.first + lineage.count
-        pool.next_unit = max(pool.next_unit, end)
-        pool.remaining_bytes -= sum(units[lineage.first : end])
+        side = (channel.stage, lineage.side)
+        if side in self.next_units and lineage.count:
+            end = lineage.first + lineage.count
+            self.next_units[side] = max(self.next_units[side], end)
 
     def _lineage(self, task: TaskId) -> Lineage:
         row = self._tables.lineage.get(task)

@@ -8,7 +8,7 @@ from headway.lineage.names import ChannelId
 from headway.lineage.records import Lineage
 from headway.lineage.topology import Feed, Side, Stage
 from headway.pipelined.core.events import Options
-from headway.pipelined.core.progress import ChannelProgress, Pool, Progress, SideProgress, Stream
+from headway.pipelined.core.progress import ChannelProgress, Progress, SideProgress, Stream
 
 
 def next_lineage(
@@ -49,20 +49,36 @@ def _lineage_of(
     state = progress.channels[channel].sides[position]
     match side.feed:
         case Feed.SHARED:
-            pool = progress.pools[channel.stage, position]
-            limit = _shared_limit(pool, stage.channels, options)
-            return _next_units(position, side.units, pool.next_unit, limit, options)
+            worth = _worth_a_task(stage, channel, position, progress, options)
+            limit = max(worth, _equal_share(sum(side.units), stage.channels, options))
+            start = progress.next_units[channel.stage, position]
+            return _next_units(position, side.units, start, limit, options)
         case Feed.REPLICATED:
             return _next_units(position, side.units, state.next_unit, options.task_bytes, options)
         case Feed.EXCHANGE:
-            return _next_outputs(position, state, progress, options)
+            worth = _worth_a_task(stage, channel, position, progress, options)
+            return _next_outputs(position, state, progress, worth, options)
 
 
-def _shared_limit(pool: Pool, channels: int, options: Options) -> int:
-    """Half of an equal share of what is left, so that all channels have work to the end."""
-    if channels == 1:
-        return options.task_bytes
-    return min(options.task_bytes, -(-pool.remaining_bytes // (2 * channels)))
+def _worth_a_task(
+    stage: Stage, channel: ChannelId, position: int, progress: Progress, options: Options
+) -> int:
+    """From how many bytes on a task is worth its cost while more is to come: every task goes
+    through the statements once, and through the tables of the sides that it is joined with."""
+    joined = 0
+    for other in stage.sides[position].after:
+        match stage.sides[other].feed:
+            case Feed.REPLICATED:
+                joined += sum(stage.sides[other].units)
+            case Feed.EXCHANGE:
+                joined += progress.channels[channel].sides[other].bytes_taken
+    return min(options.task_bytes, max(options.least_bytes, joined // 2))
+
+
+def _equal_share(total: int, channels: int, options: Options) -> int:
+    """What a task reads of a shared table when all channels come to its end together."""
+    rounds = max(1, -(-total // (channels * options.task_bytes)))
+    return -(-total // (channels * rounds))
 
 
 def _next_units(
@@ -75,11 +91,11 @@ def _next_units(
 
 
 def _next_outputs(
-    position: int, side: SideProgress, progress: Progress, options: Options
+    position: int, side: SideProgress, progress: Progress, worth: int, options: Options
 ) -> tuple[Lineage, int] | None:
     best: tuple[int, int, Stream] | None = None
     for stream in side.streams.values():
-        count = _takeable(stream, progress.channels[stream.source].ended, options)
+        count = _takeable(stream, progress.channels[stream.source].ended, worth, options)
         if count:
             size = sum(size for _, size in stream.entries[stream.head : stream.head + count])
             if best is None or size > best[0]:
@@ -100,26 +116,28 @@ def _next_outputs(
     return Lineage(position, stream.source.channel, stream.taken, taken, ends), size
 
 
-def _takeable(stream: Stream, source_ended: bool, options: Options) -> int:
-    """How many of the delivered outputs a task takes."""
+def _takeable(stream: Stream, source_ended: bool, worth: int, options: Options) -> int:
+    """How many of the delivered outputs a task takes: none while it pays to wait for more."""
     ready = stream.ready - stream.head
+    at_the_end = source_ended and ready == stream.waiting
     fixed = options.inputs_per_task
     if fixed is not None:
-        at_the_end = source_ended and ready == stream.waiting
         return fixed if ready >= fixed else ready if at_the_end else 0
-    sizes = (size for _, size in stream.ready_entries())
+    sizes = [size for _, size in stream.ready_entries()]
+    if not at_the_end and sum(sizes) < worth:
+        return 0
     return _how_many(sizes, options.task_bytes, options)
 
 
 def _how_many(sizes: Iterable[int], limit: int, options: Options) -> int:
-    """How many from the first on fit; at least one where there is one."""
+    """How many from the first on come closest to the limit; at least one where there is one."""
     if options.inputs_per_task is not None:
         return sum(1 for _ in zip(sizes, range(options.inputs_per_task), strict=False))
     total = 0
     count = 0
     for size in sizes:
-        total += size
-        if count and total > limit:
+        if count and total + size // 2 > limit:
             break
+        total += size
         count += 1
     return count
