@@ -37,7 +37,7 @@ from headway.testing.local_workers import WorkerProcess
 _START_SECONDS = 30.0
 _LEAVE_SECONDS = 10.0
 _LIMIT_SECONDS = 90.0
-SMALL_TASKS = Options(task_bytes=40_000, least_bytes=5_000)
+SMALL_TASKS = Options(task_bytes=20_000, least_bytes=0)
 _LOCK = ".headway-lock"
 
 
