@@ -166,6 +166,7 @@ def test_one_upstream_channel_at_a_time_and_the_one_with_the_most_bytes() -> Non
     assert reading.lineage == Lineage(0, first.task.channel, 0, 1)
     assert reading.inputs == (Input(first.task, 0),)
     query.done(second, sizes=((20,),))
+    query.done(reading)
     assert [r.lineage.channel for r in query.runs() if r.task.stage == 1] == [second.task.channel]
 
 

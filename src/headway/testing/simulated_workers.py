@@ -99,6 +99,8 @@ class SimulatedWorker:
         """Whether the sender hears that it was delivered."""
         reception = self._core.receive(arrived)
         if reception is Reception.TAKE:
+            newer = any(c == arrived.channel and e > arrived.reader_epoch for c, e in self._kernels)
+            assert not newer, f"{self.name} takes {arrived} for an owner that is gone"
             self._inbox[arrived.channel, arrived.side, arrived.output] = (arrived.epoch, rows)
             self.handle(arrived)
         return reception is not Reception.REFUSE

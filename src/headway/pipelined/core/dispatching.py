@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from headway.lineage.names import ChannelId
 from headway.lineage.records import TaskRow
 from headway.pipelined.core.scheduling import next_lineage
@@ -14,12 +16,13 @@ def dispatch(state: QueryState) -> None:
     channels = sorted(state.dirty, key=lambda channel: _turn(state, channel))
     held = [channel for channel in channels if _is_held_back(state, channel)]
     state.dirty = set(held)
+    busy = Counter(state.owner(task.of).worker for task in state.tables.tasks)
     for channel in channels:
         if channel not in state.dirty:
-            _give(state, channel)
+            _give(state, channel, busy)
     if held and not state.tables.tasks and not state.supply.repeats:
         for channel in held:
-            _give(state, channel)
+            _give(state, channel, busy)
 
 
 def _turn(state: QueryState, channel: ChannelId) -> tuple[int, int]:
@@ -37,10 +40,10 @@ def _is_held_back(state: QueryState, channel: ChannelId) -> bool:
     return any(state.progress.channels[reader].unread_bytes > limit for reader in readers)
 
 
-def _give(state: QueryState, channel: ChannelId) -> None:
+def _give(state: QueryState, channel: ChannelId, busy: Counter[str]) -> None:
     progress, owner = state.progress.channels[channel], state.owner(channel)
     stage = state.topology.stages[channel.stage]
-    while _has_room(state, channel):
+    while _has_room(state, channel, busy):
         lineage = next_lineage(stage, channel, state.progress, state.options)
         if lineage is None:
             return
@@ -48,17 +51,22 @@ def _give(state: QueryState, channel: ChannelId) -> None:
         state.ledger.set_task(task, TaskRow(lineage, owner.epoch))
         state.progress.give(task, lineage)
         state.send(owner.worker, state.new_run(task))
+        busy[owner.worker] += 1
 
 
-def _has_room(state: QueryState, channel: ChannelId) -> bool:
+def _has_room(state: QueryState, channel: ChannelId, busy: Counter[str]) -> bool:
     """A task that ends its side may be followed by further portions of it: nothing is given out
-    before that is known. A channel that repeats its log is dynamic again when it is done."""
+    before that is known. A channel that repeats its log is dynamic again when it is done. A second
+    task keeps a worker from waiting for its next, where there is no other."""
     progress = state.progress.channels[channel]
     if progress.ended or channel in state.supply.repeating:
         return False
     if state.options.blocking and any(state.open_channels[: channel.stage]):
         return False
     tasks = progress.outstanding
-    if tasks and state.tables.tasks[tasks[-1]].lineage.ends:
+    if not tasks:
+        return True
+    if state.tables.tasks[tasks[-1]].lineage.ends:
         return False
-    return len(tasks) < state.options.ahead
+    ahead = state.options.ahead
+    return len(tasks) < ahead and busy[state.owner(channel).worker] < ahead

@@ -5,7 +5,7 @@ All of it follows from the tables, except for what has been delivered to whom.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from headway.lineage.names import ChannelId, TaskId
@@ -80,13 +80,12 @@ class Progress:
         self._topology = layout.topology
         self._tables = tables
         self.channels: dict[ChannelId, ChannelProgress] = {}
-        self.next_units: dict[tuple[int, int], int] = {}
-        """The first unit of each shared table that no task was given. They are given out in order
-        and never come back: those of a lost task stay with its channel."""
+        self.free_units: dict[tuple[int, int], list[range]] = {}
+        """The units of each shared table that no task has, in order."""
         for number, stage in enumerate(self._topology.stages):
             for position, side in enumerate(stage.sides):
                 if side.feed is Feed.SHARED:
-                    self.next_units[number, position] = 0
+                    self.free_units[number, position] = [range(len(side.units))]
         self._load()
 
     def _load(self) -> None:
@@ -105,7 +104,7 @@ class Progress:
             for number in range(state.committed + len(state.outstanding)):
                 self._take_units(channel, self._lineage(channel.task(number)))
 
-    def rebuild(self, channel: ChannelId, outstanding: list[TaskId]) -> None:
+    def rebuild(self, channel: ChannelId, outstanding: Sequence[TaskId] = ()) -> None:
         """Begin again with an empty memory, after the committed and these outstanding tasks."""
         former = self.channels[channel]
         state = self._fresh(channel)
@@ -165,6 +164,13 @@ class Progress:
             state.unread_bytes -= size
             stream.bytes_taken += size
             stream.head += 1
+
+    def take_back(self, channel: ChannelId, lineage: Lineage) -> None:
+        """The task with this lineage is not to be: any channel may have its units."""
+        free = self.free_units.get((channel.stage, lineage.side))
+        if free is not None and lineage.count:
+            free.append(range(lineage.first, lineage.first + lineage.count))
+            free.sort(key=lambda units: units.start)
 
     def deliver(self, slice_: Slice) -> None:
         """The slice is in the reader's memory."""
@@ -240,9 +246,17 @@ class Progress:
 
     def _take_units(self, channel: ChannelId, lineage: Lineage) -> None:
         side = (channel.stage, lineage.side)
-        if side in self.next_units and lineage.count:
-            end = lineage.first + lineage.count
-            self.next_units[side] = max(self.next_units[side], end)
+        if side in self.free_units and lineage.count:
+            first, end = lineage.first, lineage.first + lineage.count
+            parts = (
+                part
+                for units in self.free_units[side]
+                for part in (
+                    range(units.start, min(units.stop, first)),
+                    range(max(units.start, end), units.stop),
+                )
+            )
+            self.free_units[side] = [part for part in parts if part]
 
     def _lineage(self, task: TaskId) -> Lineage:
         row = self._tables.lineage.get(task)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from headway.lineage.names import ChannelId, TaskId
+from headway.lineage.names import ChannelId
 from headway.lineage.reading import Slice
-from headway.lineage.records import ChannelRow, TaskRow
+from headway.lineage.records import ChannelRow
 from headway.lineage.recovery import Recovery, Repeat, Surviving, plan_recovery
-from headway.lineage.topology import Feed
 from headway.pipelined.core.messages import Assign, Committed, Holds, Release, Report
 from headway.pipelined.core.state import QueryState
 
@@ -37,7 +36,6 @@ def carry_out(state: QueryState, plan: Recovery) -> None:
     for each in plan.input_tasks:
         state.supply.repeat(each.repeat.task, each.worker, counted=False)
         state.send(each.worker, state.repeated_run(each.repeat.task, each.repeat.needed))
-    _send_outstanding(state, places | {each.channel: each.worker for each in plan.moves})
     for supplied in plan.replays:
         reader = state.owner(supplied.slice.reader).worker
         state.ask_for(supplied.slice, supplied.holder or reader)
@@ -47,8 +45,7 @@ def carry_out(state: QueryState, plan: Recovery) -> None:
 def move(state: QueryState, places: Mapping[ChannelId, str]) -> None:
     """Stateless channels go on elsewhere."""
     restart(state, places)
-    _send_outstanding(state, places)
-    state.dirty.update(places)
+    state.dirty.update(state.topology.channels)
 
 
 def restart(state: QueryState, places: Mapping[ChannelId, str]) -> None:
@@ -61,30 +58,16 @@ def restart(state: QueryState, places: Mapping[ChannelId, str]) -> None:
             state.send(former.worker, Release(channel, former.epoch))
         state.ledger.set_channel(channel, ChannelRow(worker, former.epoch + 1, former.ended))
         state.send(worker, Assign(channel, former.epoch + 1))
-        state.progress.rebuild(channel, _renumber(state, channel, former.epoch + 1))
+        _take_back(state, channel)
+        state.progress.rebuild(channel)
 
 
-def _renumber(state: QueryState, channel: ChannelId, epoch: int) -> list[TaskId]:
-    """What stays of the tasks that were given out: those with units of a shared table, which no
-    other channel can be given any more. What else to read is decided anew."""
-    progress = state.progress.channels[channel]
-    sides = state.topology.stages[channel.stage].sides
-    kept = []
-    for task in progress.outstanding:
-        lineage = state.tables.tasks[task].lineage
+def _take_back(state: QueryState, channel: ChannelId) -> None:
+    """The tasks that were given out and not committed: what to read is decided anew, of shared
+    tables by whichever channel comes first."""
+    for task in state.progress.channels[channel].outstanding:
+        state.progress.take_back(channel, state.tables.tasks[task].lineage)
         state.ledger.remove_task(task)
-        if sides[lineage.side].feed is Feed.SHARED and lineage.count:
-            kept.append(lineage)
-    tasks = [channel.task(progress.committed + number) for number in range(len(kept))]
-    for task, lineage in zip(tasks, kept, strict=True):
-        state.ledger.set_task(task, TaskRow(lineage, epoch))
-    return tasks
-
-
-def _send_outstanding(state: QueryState, channels: Iterable[ChannelId]) -> None:
-    for channel in channels:
-        for task in state.progress.channels[channel].outstanding:
-            state.send(state.owner(channel).worker, state.new_run(task))
 
 
 def _repeat_in_channel(state: QueryState, channel: ChannelId, repeats: Iterable[Repeat]) -> None:
@@ -152,10 +135,12 @@ def _resume(state: QueryState, holds: Holds) -> None:
             state.send(state.owner(channel).worker, Committed(task, epoch))
         elif not state.layout.skippable(channel, rows[task].lineage):
             repeats.append(Repeat(task))
-    for task in state.progress.channels[channel].outstanding:
+    outstanding = state.progress.channels[channel].outstanding
+    for task in outstanding:
         state.progress.require(state.inputs(channel, state.tables.tasks[task].lineage))
     _repeat_in_channel(state, channel, repeats)
-    _send_outstanding(state, [channel])
+    for task in outstanding:
+        state.send(state.owner(channel).worker, state.new_run(task))
     for side, found in holds.inputs:
         slice_ = Slice(channel, side, found.output)
         row = rows.get(found.output)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from headway.lineage.names import ChannelId
 from headway.lineage.records import Lineage
@@ -51,10 +51,11 @@ def _lineage_of(
         case Feed.SHARED:
             worth = _worth_a_task(stage, channel, position, progress, options)
             limit = max(worth, _equal_share(sum(side.units), stage.channels, options))
-            start = progress.next_units[channel.stage, position]
-            return _next_units(position, side.units, start, limit, options)
+            free = progress.free_units[channel.stage, position]
+            return _next_units(position, side.units, free, limit, options)
         case Feed.REPLICATED:
-            return _next_units(position, side.units, state.next_unit, options.task_bytes, options)
+            free = [range(state.next_unit, len(side.units))]
+            return _next_units(position, side.units, free, options.task_bytes, options)
         case Feed.EXCHANGE:
             worth = _worth_a_task(stage, channel, position, progress, options)
             return _next_outputs(position, state, progress, worth, options)
@@ -82,12 +83,13 @@ def _equal_share(total: int, channels: int, options: Options) -> int:
 
 
 def _next_units(
-    position: int, units: tuple[int, ...], start: int, limit: int, options: Options
+    position: int, units: tuple[int, ...], free: Sequence[range], limit: int, options: Options
 ) -> tuple[Lineage, int]:
-    count = _how_many(units[start:], limit, options)
-    ends = start + count == len(units)
-    first = start if count else 0
-    return Lineage(position, -1, first, count, ends), sum(units[start : start + count])
+    first = free[0] if free else range(0)
+    sizes = units[first.start : first.stop]
+    count = _how_many(sizes, limit, options)
+    ends = count == sum(map(len, free))
+    return Lineage(position, -1, first.start if count else 0, count, ends), sum(sizes[:count])
 
 
 def _next_outputs(

@@ -60,6 +60,7 @@ class Worker:
         self._queries: dict[str, QueryWork | None] = {}  # None for one that is over
         self._scratch = Scratch(Path(config.scratch))
         self.computing = Threads(config.cores, "compute", self.leave)
+        self.repeating = Threads(config.cores, "repeat", self.leave)
         self.moving = Threads(_MOVING_THREADS, "move", self.leave)
         self.peers = Peers(config.token, silence_seconds=config.put_seconds, failed=self.leave)
         self._server = ExchangeServer(config.bind_host, config.token, self)
@@ -85,6 +86,7 @@ class Worker:
         self._link.close()
         self.peers.close()
         self.computing.close()
+        self.repeating.close()
         for query in tuple(self._queries):
             self._end_query(query)
         self.moving.close()

@@ -191,7 +191,9 @@ class QueryWork:
         around = self._around
         match effect:
             case Execute(run):
-                around.computing.submit(lambda: self._execute(run))
+                # What others wait for after a loss is not put behind all that there is to do.
+                threads = around.repeating if run.repeated else around.computing
+                threads.submit(lambda: self._execute(run))
             # The output is looked up now: it may be dropped before these are done with it.
             case Keep(output, epoch):
                 made = self._outputs[output, epoch]

@@ -34,6 +34,9 @@ class Surroundings(Protocol):
     def computing(self) -> Threads: ...
 
     @property
+    def repeating(self) -> Threads: ...
+
+    @property
     def moving(self) -> Threads: ...
 
     def report(self, query: str, message: Message) -> None:
