@@ -72,6 +72,31 @@ class ChannelProgress:
     unread_bytes: int = 0
 
 
+class Pool:
+    """The units of a shared table: those in `free` are no task's, in order."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        self.sizes = sizes
+        self.free = [range(len(sizes))] if sizes else []
+        self.total_bytes = self.free_bytes = sum(sizes)
+
+    def take(self, units: range) -> None:
+        parts = (
+            part
+            for free in self.free
+            for part in (
+                range(free.start, min(free.stop, units.start)),
+                range(max(free.start, units.stop), free.stop),
+            )
+        )
+        self.free = [part for part in parts if part]
+        self.free_bytes -= sum(self.sizes[units.start : units.stop])
+
+    def put_back(self, units: range) -> None:
+        self.free = sorted([*self.free, units], key=lambda free: free.start)
+        self.free_bytes += sum(self.sizes[units.start : units.stop])
+
+
 class Progress:
     """The progress of all channels, kept in step with the tables by its caller."""
 
@@ -80,12 +105,11 @@ class Progress:
         self._topology = layout.topology
         self._tables = tables
         self.channels: dict[ChannelId, ChannelProgress] = {}
-        self.free_units: dict[tuple[int, int], list[range]] = {}
-        """The units of each shared table that no task has, in order."""
+        self.pools: dict[tuple[int, int], Pool] = {}
         for number, stage in enumerate(self._topology.stages):
             for position, side in enumerate(stage.sides):
                 if side.feed is Feed.SHARED:
-                    self.free_units[number, position] = [range(len(side.units))]
+                    self.pools[number, position] = Pool(side.units)
         self._load()
 
     def _load(self) -> None:
@@ -167,10 +191,9 @@ class Progress:
 
     def take_back(self, channel: ChannelId, lineage: Lineage) -> None:
         """The task with this lineage is not to be: any channel may have its units."""
-        free = self.free_units.get((channel.stage, lineage.side))
-        if free is not None and lineage.count:
-            free.append(range(lineage.first, lineage.first + lineage.count))
-            free.sort(key=lambda units: units.start)
+        pool = self.pools.get((channel.stage, lineage.side))
+        if pool is not None and lineage.count:
+            pool.put_back(range(lineage.first, lineage.first + lineage.count))
 
     def deliver(self, slice_: Slice) -> None:
         """The slice is in the reader's memory."""
@@ -245,18 +268,9 @@ class Progress:
                 state.missing.add(slice_)
 
     def _take_units(self, channel: ChannelId, lineage: Lineage) -> None:
-        side = (channel.stage, lineage.side)
-        if side in self.free_units and lineage.count:
-            first, end = lineage.first, lineage.first + lineage.count
-            parts = (
-                part
-                for units in self.free_units[side]
-                for part in (
-                    range(units.start, min(units.stop, first)),
-                    range(max(units.start, end), units.stop),
-                )
-            )
-            self.free_units[side] = [part for part in parts if part]
+        pool = self.pools.get((channel.stage, lineage.side))
+        if pool is not None and lineage.count:
+            pool.take(range(lineage.first, lineage.first + lineage.count))
 
     def _lineage(self, task: TaskId) -> Lineage:
         row = self._tables.lineage.get(task)

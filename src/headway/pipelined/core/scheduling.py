@@ -49,10 +49,13 @@ def _lineage_of(
     state = progress.channels[channel].sides[position]
     match side.feed:
         case Feed.SHARED:
+            pool = progress.pools[channel.stage, position]
             worth = _worth_a_task(stage, channel, position, progress, options)
-            limit = max(worth, _equal_share(sum(side.units), stage.channels, options))
-            free = progress.free_units[channel.stage, position]
-            return _next_units(position, side.units, free, limit, options)
+            limit = max(worth, _equal_share(pool.total_bytes, stage.channels, options))
+            for_others = limit * stage.channels if stage.channels > 1 else 0
+            if progress.channels[channel].outstanding and pool.free_bytes < for_others:
+                return None
+            return _next_units(position, side.units, pool.free, limit, options)
         case Feed.REPLICATED:
             free = [range(state.next_unit, len(side.units))]
             return _next_units(position, side.units, free, options.task_bytes, options)
