@@ -292,13 +292,26 @@ def test_done_of_a_former_owner_is_refused() -> None:
     assert query.said(Release)
 
 
-def test_units_of_a_lost_task_stay_with_its_channel() -> None:
-    query = Query(scan(8, 8, channels=2), Stage((gathered(0),), 1, result=True), workers=2)
-    before = {t: r.lineage for t, r in query.stored.tasks.items() if r.lineage.count}
+def test_units_of_a_lost_task_are_given_to_whoever_comes_first() -> None:
+    options = Options(task_bytes=16, least_bytes=8)
+    stages = scan(*[8] * 8, channels=2), Stage((gathered(0),), 1, result=True)
+    query = Query(*stages, workers=2, options=options)
+    rows = query.stored.channels.items()
+    (lost,) = [c for c, row in rows if row.worker == "w1" and c.stage == 0]
+    taken = [row.lineage for task, row in query.stored.tasks.items() if task.of == lost]
+    assert taken
     query.tell(WorkerLost("w1"))
-    after = {t: r.lineage for t, r in query.stored.tasks.items() if r.lineage.count}
-    assert before == after
-    assert {row.epoch for t, row in query.stored.tasks.items() if t.channel == 1} == {1}
+    while query.outcome is None:
+        task = min(query.stored.tasks)
+        query.done(query.coordinator._state.new_run(task))
+    read = [
+        unit
+        for task, row in query.stored.lineage.items()
+        if task.stage == 0
+        for unit in range(row.lineage.first, row.lineage.first + row.lineage.count)
+    ]
+    assert sorted(read) == list(range(8))
+    assert all(row.epoch == 1 for task, row in query.stored.lineage.items() if task.of == lost)
 
 
 def test_a_reader_that_did_not_get_an_output_has_it_replayed() -> None:

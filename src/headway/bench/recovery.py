@@ -45,7 +45,7 @@ class _Query:
     copies: int = 1
     ours: list[float] = field(default_factory=list)
     spark: list[float] = field(default_factory=list)
-    ours_killed: float = 0.0
+    ours_killed: list[float] = field(default_factory=list)
     spark_killed: float = 0.0
     restarted: float = 0.0
     redone: dict[str, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class _Query:
 
     @property
     def ours_ratio(self) -> float:
-        return self.ours_killed / middle(self.ours)
+        return middle(self.ours_killed) / middle(self.ours)
 
     @property
     def spark_ratio(self) -> float:
@@ -118,19 +118,25 @@ class _Bench:
         self._session.tables(place)
 
     def measure(self, query: _Query, repeat: int) -> None:
+        """Runs without a failure are between those with one."""
         self._choose_copies(query)
-        expected = self._session.spark.sql(query.text).toArrow()
-        self._expected[query.name] = expected
-        for _ in range(repeat):
-            took, rows = timed(lambda: self._run(query))
-            query.ours.append(took)
-            query.equal = query.equal and same_rows(rows, expected)
-            took, _ = timed(lambda: self._session.spark.sql(query.text).toArrow())
+        for _ in range(2):
+            took, expected = timed(lambda: self._session.spark.sql(query.text).toArrow())
             query.spark.append(took)
-        query.ours_killed, equal, query.redone = self.killed(query, _KILL_AT)
-        query.equal = query.equal and equal
+        self._expected[query.name] = expected
+        self._run_freely(query)
+        for _ in range(repeat):
+            self._run_freely(query)
+            took, equal, query.redone = self.killed(query, _KILL_AT)
+            query.ours_killed.append(took)
+            query.equal = query.equal and equal
         query.restarted = self._restarted(query)
         query.spark_killed = self._spark_killed(query)
+
+    def _run_freely(self, query: _Query) -> None:
+        took, rows = timed(lambda: self._run(query))
+        query.ours.append(took)
+        query.equal = query.equal and same_rows(rows, self._expected[query.name])
 
     def _choose_copies(self, query: _Query) -> None:
         """As many that the query takes long enough; twice, since the first guess is a line."""

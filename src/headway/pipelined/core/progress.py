@@ -73,12 +73,14 @@ class ChannelProgress:
 
 
 class Pool:
-    """The units of a shared table: those in `free` are no task's, in order."""
+    """The units of a shared table: those in `free` are no task's, in order. `uneven` when workers
+    came or went since the first were given out."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         self.sizes = sizes
         self.free = [range(len(sizes))] if sizes else []
         self.total_bytes = self.free_bytes = sum(sizes)
+        self.uneven = False
 
     def take(self, units: range) -> None:
         parts = (
@@ -188,6 +190,13 @@ class Progress:
             state.unread_bytes -= size
             stream.bytes_taken += size
             stream.head += 1
+
+    def unsettle(self, channel: ChannelId) -> None:
+        """The channel is run by another worker: shares that were equal are no longer done at the
+        same time."""
+        for (stage, _), pool in self.pools.items():
+            if stage == channel.stage:
+                pool.uneven = True
 
     def take_back(self, channel: ChannelId, lineage: Lineage) -> None:
         """The task with this lineage is not to be: any channel may have its units."""

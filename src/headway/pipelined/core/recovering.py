@@ -60,6 +60,7 @@ def restart(state: QueryState, places: Mapping[ChannelId, str]) -> None:
         state.send(worker, Assign(channel, former.epoch + 1))
         _take_back(state, channel)
         state.progress.rebuild(channel)
+        state.progress.unsettle(channel)
 
 
 def _take_back(state: QueryState, channel: ChannelId) -> None:

@@ -8,7 +8,7 @@ from headway.lineage.names import ChannelId
 from headway.lineage.records import Lineage
 from headway.lineage.topology import Feed, Side, Stage
 from headway.pipelined.core.events import Options
-from headway.pipelined.core.progress import ChannelProgress, Progress, SideProgress, Stream
+from headway.pipelined.core.progress import ChannelProgress, Pool, Progress, SideProgress, Stream
 
 
 def next_lineage(
@@ -51,7 +51,7 @@ def _lineage_of(
         case Feed.SHARED:
             pool = progress.pools[channel.stage, position]
             worth = _worth_a_task(stage, channel, position, progress, options)
-            limit = max(worth, _equal_share(pool.total_bytes, stage.channels, options))
+            limit = max(worth, _share(pool, stage.channels, options))
             for_others = limit * stage.channels if stage.channels > 1 else 0
             if progress.channels[channel].outstanding and pool.free_bytes < for_others:
                 return None
@@ -79,10 +79,12 @@ def _worth_a_task(
     return min(options.task_bytes, max(options.least_bytes, joined // 2))
 
 
-def _equal_share(total: int, channels: int, options: Options) -> int:
-    """What a task reads of a shared table when all channels come to its end together."""
-    rounds = max(1, -(-total // (channels * options.task_bytes)))
-    return -(-total // (channels * rounds))
+def _share(pool: Pool, channels: int, options: Options) -> int:
+    """What a task reads of a shared table: equal parts, with which all channels come to the end
+    together; or if they would not, smaller ones towards the end."""
+    rounds = max(1, -(-pool.total_bytes // (channels * options.task_bytes)))
+    equal = -(-pool.total_bytes // (channels * rounds))
+    return min(equal, pool.free_bytes // (2 * channels)) if pool.uneven else equal
 
 
 def _next_units(
