@@ -182,21 +182,21 @@ def test_a_task_waits_for_more_inputs_as_long_as_they_may_come() -> None:
     assert [run.lineage for run in query.runs()] == [Lineage(0, 0, 2, 1, ends=True)]
 
 
-def test_a_task_waits_for_half_as_much_as_it_is_joined_with() -> None:
+def test_a_task_waits_for_a_multiple_of_what_it_is_joined_with() -> None:
     probe = gathered(1, after=frozenset({0}))
     options = Options(task_bytes=100, least_bytes=0, ahead=3)
     query = Query(
         scan(99), scan(99, 99, 99), Stage((gathered(0), probe), 1, result=True), options=options
     )
     build, first, second, _ = sorted(query.runs(), key=lambda run: run.task)
-    query.done(build, sizes=((80,),))
+    query.done(build, sizes=((10,),))
     query.done(query.runs()[0])
     query.done(first, sizes=((30,),))
     assert query.runs() == []
     query.done(second, sizes=((30,),))
     assert [run.lineage for run in query.runs()] == [Lineage(1, 0, 0, 2)]
     loaded = Coordinator.load(query.topology, options, query.stored)._state
-    assert loaded.progress.channels[ChannelId(2, 0)].sides[0].bytes_taken == 80
+    assert loaded.progress.channels[ChannelId(2, 0)].sides[0].bytes_taken == 10
 
 
 def test_outputs_without_rows_for_the_reader_are_stepped_over() -> None:

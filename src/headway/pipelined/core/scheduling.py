@@ -10,6 +10,9 @@ from headway.lineage.topology import Feed, Side, Stage
 from headway.pipelined.core.events import Options
 from headway.pipelined.core.progress import ChannelProgress, Pool, Progress, SideProgress, Stream
 
+_JOINED = 4
+"""Hashing a table takes as long as reading about twice its bytes: that many more are read."""
+
 
 def next_lineage(
     stage: Stage, channel: ChannelId, progress: Progress, options: Options
@@ -68,7 +71,7 @@ def _worth_a_task(
     stage: Stage, channel: ChannelId, position: int, progress: Progress, options: Options
 ) -> int:
     """From how many bytes on a task is worth its cost while more is to come: every task goes
-    through the statements once, and through the tables of the sides that it is joined with."""
+    through the statements once, and hashes the tables of the sides that it is joined with."""
     joined = 0
     for other in stage.sides[position].after:
         match stage.sides[other].feed:
@@ -76,7 +79,7 @@ def _worth_a_task(
                 joined += sum(stage.sides[other].units)
             case Feed.EXCHANGE:
                 joined += progress.channels[channel].sides[other].bytes_taken
-    return min(options.task_bytes, max(options.least_bytes, joined // 2))
+    return min(options.task_bytes, max(options.least_bytes, _JOINED * joined))
 
 
 def _share(pool: Pool, channels: int, options: Options) -> int:
@@ -84,7 +87,7 @@ def _share(pool: Pool, channels: int, options: Options) -> int:
     together; or if they would not, smaller ones towards the end."""
     rounds = max(1, -(-pool.total_bytes // (channels * options.task_bytes)))
     equal = -(-pool.total_bytes // (channels * rounds))
-    return min(equal, pool.free_bytes // (2 * channels)) if pool.uneven else equal
+    return min(equal, pool.free_bytes // channels) if pool.uneven else equal
 
 
 def _next_units(
