@@ -36,6 +36,7 @@ _KILL_AT = 0.5
 _CASE_STUDY = "q09"
 _CASE_POINTS = (0.1, 0.3, 0.5, 0.7, 0.9)
 _REPLACED_SECONDS = 60.0
+_ATTEMPTS = 5
 
 
 @dataclass
@@ -157,7 +158,17 @@ class _Bench:
         return handle.arrow()
 
     def killed(self, query: _Query, point: float) -> tuple[float, bool, dict[str, int]]:
-        """The time with a kill at that share of the usual time, and whether the rows are right."""
+        """The time with a kill at that share of the usual time, and whether the rows are right.
+        Late kills may come too late: then once more."""
+        for _ in range(_ATTEMPTS):
+            found = self._try_to_kill(query, point)
+            if found is not None:
+                return found
+        raise InternalError(f"{query.name} ended before an executor was killed")
+
+    def _try_to_kill(
+        self, query: _Query, point: float
+    ) -> tuple[float, bool, dict[str, int]] | None:
         with self._all_workers_after():
             began = time.perf_counter()
             handle = self._session.run(self._session.sql(query.text, name=query.name))
@@ -167,7 +178,7 @@ class _Bench:
                 took = time.perf_counter() - began
         report = handle.report()
         if report is None or not report.workers_lost:
-            raise InternalError(f"{query.name} ended before an executor was killed")
+            return None
         redone = {"repeated": report.repeated, "replayed": report.replayed, "tasks": report.tasks}
         return took, same_rows(rows, self._expected[query.name]), redone
 
