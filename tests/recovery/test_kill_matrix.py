@@ -142,7 +142,7 @@ def test_two_at_the_same_step(name: str, step: Step, crew: Crew, sample: Samples
 )
 def test_paused_beyond_the_lease(name: str, step: Step, crew: Crew, sample: Samples) -> None:
     """It wakes up when its work is in other hands; nobody listens to it, and it leaves."""
-    crew.check(sample(name), Fault(step, "after", nth=8, action="pause", seconds=3.5))
+    crew.check(sample(name), Fault(step, "after", nth=3, action="pause", seconds=3.5))
     worker, reason, _ = crew.session.lost[-1]
     print(worker, reason)
 
