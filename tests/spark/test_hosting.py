@@ -139,7 +139,7 @@ def test_busy_executors_are_not_waited_for_without_end(spark: SparkSession) -> N
         target=lambda: spark.sparkContext.parallelize(range(2), 2).foreach(lambda _: time.sleep(5))
     )
     busy.start()
-    wait_until(lambda: running_tasks(spark) == 2)
+    wait_until(lambda: running_tasks(spark) >= 1)  # both begin together, and Spark may count one
     began = time.monotonic()
     outcomes = Round(spark, {list_executors(spark)[0]: Order()}).run(0.5)
     assert outcomes["driver"].problem == "no task reached it in time"
