@@ -84,7 +84,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.log.level", "OFF")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .config("spark.driver.memory", "4g")
+        .config("spark.driver.memory", "6g")
         .getOrCreate()
     )
     yield session
