@@ -55,12 +55,6 @@ def all_slots(spark: SparkSession) -> list[int]:
     return rows.mapPartitions(lambda part: [sum(1 for _ in part)]).collect()
 
 
-def running_tasks(spark: SparkSession) -> int:
-    tracker = spark.sparkContext.statusTracker()
-    stages = (tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds())
-    return sum(stage.numActiveTasks for stage in stages if stage is not None)
-
-
 def wait_until(condition: Callable[[], bool], patience: float = 30.0) -> None:
     deadline = time.monotonic() + patience
     while not condition():
@@ -133,13 +127,19 @@ def test_an_interpreter_without_headway_is_named(
     assert "PYSPARK_PYTHON" in (raised.value.hint or "")
 
 
-def test_busy_executors_are_not_waited_for_without_end(spark: SparkSession) -> None:
+def test_busy_executors_are_not_waited_for_without_end(spark: SparkSession, tmp_path: Path) -> None:
     """A round that finds no slot in time takes its job back."""
+    began_in = str(tmp_path)
+
+    def hold_a_slot(number: int) -> None:
+        Path(began_in, str(number)).touch()  # Spark's own count of running tasks comes late
+        time.sleep(5)
+
     busy = threading.Thread(
-        target=lambda: spark.sparkContext.parallelize(range(2), 2).foreach(lambda _: time.sleep(5))
+        target=lambda: spark.sparkContext.parallelize(range(2), 2).foreach(hold_a_slot)
     )
     busy.start()
-    wait_until(lambda: running_tasks(spark) >= 1)  # both begin together, and Spark may count one
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
     began = time.monotonic()
     outcomes = Round(spark, {list_executors(spark)[0]: Order()}).run(0.5)
     assert outcomes["driver"].problem == "no task reached it in time"

@@ -231,10 +231,8 @@ def test_what_only_spark_reads_comes_in_through_spark(source: FileSource) -> Non
     assert explain_support(plan_of(Scan(source, (ScanColumn("i", SCHEMA["i"]),)))) == []
 
 
-def test_saved_state_is_refused() -> None:
-    scan = StateScan("run", "state", (SCHEMA["i"],))
-    (refusal,) = explain_support(plan_of(scan))
-    assert refusal.what == "operator StateScan"
+def test_saved_state_is_read_like_a_table() -> None:
+    assert explain_support(plan_of(StateScan("run", "state", (SCHEMA["i"],)))) == []
 
 
 def test_generators_and_nested_columns_are_refused() -> None:

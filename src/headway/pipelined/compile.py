@@ -35,6 +35,7 @@ from headway.plan.nodes import (
     Scan,
     Side,
     Sort,
+    StateScan,
     Union,
     Values,
     Window,
@@ -79,17 +80,17 @@ class Fragment:
 
 
 _NO_COLUMNS = (ColumnType("no_columns", "INTEGER"),)
-_CHEAP = (Scan, Filter, Project, Values)
+_CHEAP = (Scan, StateScan, Filter, Project, Values)
 
 
 def compile_plan(
     plan: QueryPlan,
     estimates: Mapping[Node, Estimate],
     choices: Choices = Choices(),  # noqa: B008 - frozen
-    staged: Mapping[Scan, TableInput] | None = None,
+    staged: Mapping[Node, TableInput] | None = None,
 ) -> Dataflow:
     """The dataflow of a plan whose every operator has a kernel. `staged` has the tables that
-    came in through Spark."""
+    came in through Spark, and the saved states."""
     return _Compiler(plan, estimates, choices, staged or {}).compile()
 
 
@@ -99,7 +100,7 @@ class _Compiler:
         plan: QueryPlan,
         estimates: Mapping[Node, Estimate],
         choices: Choices,
-        staged: Mapping[Scan, TableInput],
+        staged: Mapping[Node, TableInput],
     ) -> None:
         self._plan = plan
         self._estimates = estimates
@@ -168,15 +169,24 @@ class _Compiler:
     def _build(self, node: Node, into: StageDraft | None) -> Fragment:
         raise NotSupported(f"operator {node.kind}", "it has no kernel")
 
-    @_build.register
-    def _(self, node: Scan, into: StageDraft | None) -> Fragment:
-        table = self._staged.get(node) or table_input(node)
+    @_build.register(Scan)
+    @_build.register(StateScan)
+    def _(self, node: Scan | StateScan, into: StageDraft | None) -> Fragment:
+        table = self._input(node)
         columns = columns_of(node.schema) or _NO_COLUMNS
         if into is not None:
             feed = Feed.SHARED if into.channels == 1 else Feed.REPLICATED
             return Fragment(into, (into.read_table(table, columns, feed),), columns)
         stage = self._only_stage or self._new_stage(self._choices.workers)
         return Fragment(stage, (stage.read_table(table, columns, Feed.SHARED),), columns)
+
+    def _input(self, node: Scan | StateScan) -> TableInput:
+        known = self._staged.get(node)
+        if known is not None:
+            return known
+        if isinstance(node, StateScan):
+            raise NotSupported(f"state {node.state}", "it was not opened")
+        return table_input(node)
 
     @_build.register
     def _(self, node: Values, into: StageDraft | None) -> Fragment:
@@ -485,8 +495,8 @@ class _Compiler:
     def _is_small_table(self, node: Node) -> bool:
         if not self._is_cheap(node) or any(below.subqueries for below in walk(node)):
             return False
-        scans = [below for below in walk(node) if isinstance(below, Scan)]
-        sizes = (sum((self._staged.get(s) or table_input(s)).bytes) for s in scans)
+        scans = [below for below in walk(node) if isinstance(below, Scan | StateScan)]
+        sizes = (sum(self._input(scan).bytes) for scan in scans)
         return sum(sizes) <= self._choices.replicate_bytes
 
     def _broadcasts(self, node: Join, build: Node, probe: Node, rows: Fragment) -> bool:

@@ -195,6 +195,9 @@ class Estimator:
             rows *= selectivity(node.residual, known)
         return rows
 
+    def columns_of(self, node: Node) -> Mapping[str, ColumnEstimate]:
+        return self._columns[node]
+
     def distinct(self, expression: Expression, node: Node) -> float:
         """How many values the expression takes over the rows of the node."""
         rows = self.estimates[node].rows

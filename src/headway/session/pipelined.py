@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from headway.pipelined.core.events import Options
 from headway.pipelined.execution import Execution, Report
 from headway.pipelined.programs import Dataflow, TableInput
 from headway.plan.graph import walk
-from headway.plan.nodes import Scan
+from headway.plan.nodes import Node, Scan
 from headway.session.planning import PIPELINED, PlannedQuery
 from headway.session.workers import Workers
 from headway.storage import Run
@@ -63,7 +63,7 @@ class PipelinedEngine:
         self._workers.start()
 
     def dataflow(
-        self, query: PlannedQuery, staged: dict[Scan, TableInput] | None = None
+        self, query: PlannedQuery, staged: Mapping[Node, TableInput] | None = None
     ) -> Dataflow:
         """The stages of a query, for the workers there are."""
         if query.plan is None or query.estimates is None:
@@ -83,7 +83,9 @@ class PipelinedEngine:
         if query.engine != PIPELINED or query.plan is None or query.error is not None:
             return query
         scans = (node for node in walk(query.plan.root) if isinstance(node, Scan))
-        staged = {scan: TableInput(()) for scan in scans if needs_staging(scan.source)}
+        staged: dict[Node, TableInput] = {
+            scan: TableInput(()) for scan in scans if needs_staging(scan.source)
+        }
         try:
             return replace(query, dataflow=self.dataflow(query, staged))
         except HeadwayError as error:  # a file that is gone, for instance

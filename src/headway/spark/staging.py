@@ -22,7 +22,7 @@ from headway.pipelined.kernels.types import duckdb_type
 from headway.pipelined.programs import StoredPiece, TableInput
 from headway.plan.expressions import Expression
 from headway.plan.graph import walk
-from headway.plan.nodes import Named, Project, QueryPlan, Scan, ScanColumn, Union
+from headway.plan.nodes import Named, Node, Project, QueryPlan, Scan, ScanColumn, Union
 from headway.plan.sources import FileSource, RangeSource, Source
 from headway.spark.frames import frame_of
 from headway.spark.results import WrittenPiece, has_arrow_form, write_pieces
@@ -92,7 +92,7 @@ def stage_tables(
     *,
     session_frames: Mapping[str, DataFrame] | None = None,
     piece_bytes: int = PIECE_BYTES,
-) -> dict[Scan, TableInput]:
+) -> dict[Node, TableInput]:
     """Stages every table of the plan that needs it, one that is scanned twice only once, with the
     columns of all its scans. NotSupported before any is staged when one has no Arrow form.
 
@@ -110,7 +110,7 @@ def stage_tables(
     for source, frame in frames.items():
         if not has_arrow_form(frame):
             raise NotSupported(f"table {source.table}", "a column's type has no Arrow form")
-    inputs: dict[Scan, TableInput] = {}
+    inputs: dict[Node, TableInput] = {}
     for source, frame in frames.items():
         staged = stage_source(frame, run, query, piece_bytes=piece_bytes)
         inputs |= {scan: staged.input_of(scan) for scan in scans[source]}

@@ -106,14 +106,10 @@ def _(node: Generate, settings: Mapping[str, str]) -> Iterator[_Check]:
     yield from _refuse(f"operator Generate ({name})", "the kernels hold no nested values")
 
 
-@_checks.register
-def _(node: Scan, settings: Mapping[str, str]) -> Iterator[_Check]:
+@_checks.register(Scan)
+@_checks.register(StateScan)
+def _(node: Scan | StateScan, settings: Mapping[str, str]) -> Iterator[_Check]:
     yield from ()  # what is not plain Parquet comes in through Spark
-
-
-@_checks.register
-def _(node: StateScan, settings: Mapping[str, str]) -> Iterator[_Check]:
-    yield from _refuse("operator StateScan", "saved state is read by the spark engine")
 
 
 @_checks.register

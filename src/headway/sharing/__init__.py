@@ -1,0 +1,1 @@
+"""Many queries as one: shared work, the order of queries, mini-batches, deadlines."""

@@ -1,0 +1,152 @@
+"""A chain joins one large table with all others that its members need, each once.
+
+A member that does not need a table lets its rows pass; so one chain serves members with different
+joins. Tables are joined in the order of `roles`, which the planner chooses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from headway.plan.expressions import Expression
+from headway.plan.nodes import JoinKey, JoinKind
+from headway.plan.sources import Source
+from headway.sharing.members import field_of, table_of
+from headway.sharing.shapes import Shape, Step
+
+RoleKey = tuple[object, ...]
+
+
+@dataclass(slots=True)
+class Role:
+    """A table joined in one way. `users` says by member which of its tables it is."""
+
+    label: str
+    source: Source
+    keys: tuple[JoinKey, ...]
+    """Left sides over columns of the chain, right sides over the role's own."""
+    after: frozenset[str]
+    """The roles whose columns the left sides read."""
+    users: dict[int, Step] = field(default_factory=dict)
+
+    def kinds(self) -> dict[JoinKind, int]:
+        """The members that join it in each way, as sets."""
+        found: dict[JoinKind, int] = {}
+        for number, step in self.users.items():
+            found[step.join] = found.get(step.join, 0) | (1 << number)
+        return found
+
+
+@dataclass(slots=True)
+class Seat:
+    """A member's place in a chain: its number there, and the roles of its tables."""
+
+    number: int
+    shape: Shape
+    labels: dict[int, str]
+
+    def column(self, name: str) -> str:
+        """The chain's name for one of the member's columns."""
+        return column_name(self.labels[table_of(name)], field_of(name))
+
+    def named(self, expression: Expression) -> Expression:
+        return expression.rename({name: self.column(name) for name in expression.columns})
+
+
+def column_name(label: str, of_field: str) -> str:
+    return f"{label}.{of_field}"
+
+
+class Chain:
+    """Members are added one by one; who adds them says where new roles are joined."""
+
+    def __init__(self, source: Source, *, grouped: bool) -> None:
+        self.source = source
+        self.grouped = grouped
+        self.root = source.table
+        self.roles: list[Role] = []
+        self.seats: list[Seat] = []
+        self._by_key: dict[RoleKey, str] = {}
+        self._labels = {source.table}
+
+    @property
+    def everyone(self) -> int:
+        return (1 << len(self.seats)) - 1
+
+    def copy(self) -> Chain:
+        made = Chain(self.source, grouped=self.grouped)
+        made.roles = [replace(role, users=dict(role.users)) for role in self.roles]
+        made.seats = list(self.seats)
+        made._by_key = dict(self._by_key)
+        made._labels = set(self._labels)
+        return made
+
+    def role(self, label: str) -> Role:
+        return next(role for role in self.roles if role.label == label)
+
+    def matched(self, shape: Shape) -> Matched:
+        """Which of the chain's roles the member's tables are, and which it would add."""
+        labels = {shape.root: self.root}
+        found = Matched({}, [], labels)
+        names = set(self._labels)
+        by_key = dict(self._by_key)
+        taken: set[str] = set()
+        for step in shape.steps:
+            key, role = self._described(shape, step, labels)
+            ordinal = 0
+            while by_key.get((*key, ordinal)) in taken:
+                ordinal += 1  # a table that the member joins twice in the same way
+            known = by_key.get((*key, ordinal))
+            if known is None:
+                known = role.label = by_key[(*key, ordinal)] = _free(role.label, names)
+                names.add(known)
+                found.added.append((step, role, (*key, ordinal)))
+            taken.add(known)
+            labels[step.table] = known
+            found.used[known] = step
+        return found
+
+    def add(self, shape: Shape, matched: Matched, order: list[str]) -> Seat:
+        """Seat the member; `order` has all roles, old ones in the order that they had."""
+        seat = Seat(len(self.seats), shape, dict(matched.labels))
+        for _, role, key in matched.added:
+            self._by_key[key] = role.label
+            self._labels.add(role.label)
+            self.roles.append(role)
+        for label, step in matched.used.items():
+            self.role(label).users[seat.number] = step
+        self.roles.sort(key=lambda role: order.index(role.label))
+        self.seats.append(seat)
+        return seat
+
+    def _described(self, shape: Shape, step: Step, labels: dict[int, str]) -> tuple[RoleKey, Role]:
+        """What makes the step the same as another member's: its table and its equalities."""
+        source = shape.member.tables[step.table].source
+        keys = []
+        for key in step.keys:
+            names = {n: column_name(labels[table_of(n)], field_of(n)) for n in key.left.columns}
+            own = {n: field_of(n) for n in key.right.columns}
+            keys.append(JoinKey(key.left.rename(names), key.right.rename(own), key.null_safe))
+        after = frozenset(labels[number] for number in step.after)
+        described = tuple((k.left.text, k.right.text, k.null_safe) for k in keys)
+        return (source, described), Role(source.table, source, tuple(keys), after)
+
+
+@dataclass(slots=True)
+class Matched:
+    """A member laid over a chain: roles that it would use, and those that are new."""
+
+    used: dict[str, Step]
+    added: list[tuple[Step, Role, RoleKey]]
+    labels: dict[int, str]
+
+    def copy(self) -> Matched:
+        added = [(step, replace(role, users={}), key) for step, role, key in self.added]
+        return Matched(dict(self.used), added, dict(self.labels))
+
+
+def _free(base: str, taken: set[str]) -> str:
+    name, number = base, 2
+    while name in taken:
+        name, number = f"{base}_{number}", number + 1
+    return name

@@ -1,0 +1,114 @@
+"""Predicts how long work takes, and learns from how long it took."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headway.sharing.costs import Work
+
+_MOST_OBSERVATIONS = 64
+_TRUST = 0.3
+"""How much an observation weighs against what was believed before: 1 is as much as all of it."""
+_LEAST_MARGIN = 0.1
+_FIRST_MARGIN = 0.35
+
+# Seconds per unit on two cores, before anything was observed.
+SPARK_RATES = Work(
+    steps=0.5,
+    values_read=1.2e-8,
+    conditions=1.0e-8,
+    rows_built=1.5e-6,
+    rows_probed=6.0e-8,
+    rows_routed=2.5e-8,
+    rows_grouped=4.0e-7,
+    rows_kept=1.5e-6,
+    queries=0.25,
+)
+PIPELINED_RATES = Work(
+    steps=0.1,
+    values_read=4.0e-9,
+    conditions=4.0e-9,
+    rows_built=1.0e-7,
+    rows_probed=2.0e-8,
+    rows_routed=1.0e-8,
+    rows_grouped=8.0e-8,
+    rows_kept=4.0e-7,
+    queries=0.06,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    work: Work
+    seconds: float
+
+
+@dataclass
+class CostModel:
+    """Rates start from `prior` and follow what is observed; `margin` is how far predictions were
+    below what came, as a part of them."""
+
+    prior: Work
+    rates: Work = field(init=False)
+    _seen: deque[Observation] = field(init=False)
+    _errors: deque[float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rates = self.prior
+        self._seen = deque(maxlen=_MOST_OBSERVATIONS)
+        self._errors = deque(maxlen=_MOST_OBSERVATIONS)
+
+    def predict(self, work: Work) -> float:
+        return work.times(self.rates)
+
+    @property
+    def margin(self) -> float:
+        """What is added to a prediction so that it is rarely too low."""
+        if not self._errors:
+            return _FIRST_MARGIN
+        errors = np.array(self._errors)
+        # With few observations what was believed at first still counts.
+        doubt = _FIRST_MARGIN / (1 + len(errors))
+        return float(max(_LEAST_MARGIN, errors.mean() + errors.std()) + doubt)
+
+    def cautious(self, work: Work) -> float:
+        """A prediction with the margin."""
+        return self.predict(work) * (1 + self.margin)
+
+    def observe(self, work: Work, seconds: float) -> None:
+        predicted = self.predict(work)
+        if predicted <= 0 or seconds <= 0:
+            return
+        self._errors.append(max(0.0, seconds / predicted - 1))
+        self._seen.append(Observation(work, seconds))
+        self.rates = fitted(self.prior, self._seen)
+
+    @property
+    def observations(self) -> tuple[Observation, ...]:
+        return tuple(self._seen)
+
+
+def fitted(prior: Work, seen: Iterable[Observation]) -> Work:
+    """The rates that explain the observations best, none far from the prior without need.
+
+    Least squares over factors of the prior's rates: each observation says that its work, weighed by
+    the factors, takes as long as it did; and every factor would rather be what all have in common.
+    """
+    observations = list(seen)
+    if not observations:
+        return prior
+    known = np.array(prior.values())
+    amounts = np.array([o.work.values() for o in observations])
+    seconds = np.array([o.seconds for o in observations])
+    parts = amounts * known / seconds[:, None]
+    common = float(np.exp(np.mean(np.log(np.maximum(parts.sum(axis=1), 1e-9)))))
+    start = 1 / common
+    weight = _TRUST * len(observations) ** 0.5
+    rows = np.vstack([parts * weight, np.eye(len(known))])
+    wanted = np.concatenate([np.full(len(observations), weight), np.full(len(known), start)])
+    factors, *_ = np.linalg.lstsq(rows, wanted, rcond=None)
+    return Work(*(known * np.clip(factors, 0.1 * start, 10 * start)))

@@ -1,0 +1,94 @@
+"""Which queries are taken together next: as many as share work and can be finished in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headway.sharing.cost_model import CostModel
+from headway.sharing.global_plan import Candidate, GlobalPlan
+from headway.sharing.overlap import OverlapGraph
+
+WEAK_OVERLAP = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class BatchQuery:
+    """A query as the sharing optimizer sees it. `candidates` are its members; without any it is
+    run by itself, in about `alone` seconds."""
+
+    name: str
+    candidates: tuple[Candidate, ...] = ()
+    alone: float = 1.0
+
+
+@dataclass(slots=True)
+class MiniBatch:
+    """Queries that are run together, and why no more of them were taken."""
+
+    queries: list[BatchQuery] = field(default_factory=list)
+    plan: GlobalPlan | None = None
+    seconds: float = 0.0
+    """Predicted, with the margin."""
+    closed_by: str = "all queries are taken"
+
+    @property
+    def shared(self) -> bool:
+        return self.plan is not None and bool(self.plan.chains)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How mini-batches are closed. With a `fixed_size` the rules do not count."""
+
+    weak_overlap: float = WEAK_OVERLAP
+    fixed_size: int | None = None
+    shared_costs: bool = True
+
+
+def next_mini_batch(
+    queries: Sequence[BatchQuery],
+    graph: OverlapGraph,
+    order: Sequence[int],
+    remaining: float,
+    model: CostModel,
+    rules: Rules = Rules(),  # noqa: B008 - frozen
+) -> MiniBatch | None:
+    """The first mini-batch of the queries in `order` (numbers of `queries` and of the graph's
+    vertices) that fits into the `remaining` seconds; None when not even one query does.
+
+    A query that does not fit by itself is passed over. The first rule looks at the queries that
+    are not taken yet.
+    """
+    batch = MiniBatch(plan=GlobalPlan(model.rates, shared_costs=rules.shared_costs))
+    waiting = list(order)
+    for number in order:
+        query = queries[number]
+        grown = _grown(batch, query, model)
+        if rules.fixed_size is None and grown.seconds > remaining:
+            if not batch.queries:
+                continue  # too long by itself: another one may fit
+            batch.closed_by = f"with {query.name} it would take longer than is left"
+            return batch
+        batch = grown
+        waiting.remove(number)
+        if rules.fixed_size is not None:
+            if len(batch.queries) >= rules.fixed_size:
+                batch.closed_by = f"it has {rules.fixed_size} queries"
+                return batch
+            continue
+        follows = sum(graph.weight(number, other) for other in waiting)
+        if waiting and follows < rules.weak_overlap:
+            batch.closed_by = f"{query.name} has little in common with those that are left"
+            return batch
+    return batch if batch.queries else None
+
+
+def _grown(batch: MiniBatch, query: BatchQuery, model: CostModel) -> MiniBatch:
+    assert batch.plan is not None
+    plan = batch.plan.copy()
+    for candidate in query.candidates:
+        plan.add(candidate)
+    singles = [q for q in (*batch.queries, query) if not q.candidates]
+    seconds = model.cautious(plan.work) + sum(q.alone for q in singles) * (1 + model.margin)
+    return MiniBatch([*batch.queries, query], plan, seconds, batch.closed_by)
