@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.base.config import SETTINGS, Settings, load_settings
 from headway.base.errors import HeadwayError, PlanNotImportable, WrongUsage
+from headway.session.batches import AfterDeadline, BatchHandle, BatchOptions, Policy
 from headway.session.observations import Observations
 from headway.session.pipelined import PipelinedEngine
 from headway.session.planning import PIPELINED, PlannedQuery, Shapes, tables_of, without_plan
@@ -81,7 +83,50 @@ class Session:
     ) -> RunHandle:
         """Start the queries as one run and return at once."""
         planned = self.plan(queries)
-        run = Run.create(
+        handle = RunHandle(
+            self._new_run(planned),
+            planned,
+            self._engine,
+            self._pipelined,
+            self.settings,
+            self._observe,
+        )
+        self._runs = [*(run for run in self._runs if not run.finished), handle.start()]
+        return handle
+
+    def batch(
+        self,
+        queries: Iterable[Query | str | DataFrame],
+        *,
+        deadline: float | None = None,
+        after_deadline: AfterDeadline = "stop",
+        policy: Policy | None = None,
+    ) -> BatchHandle:
+        """Start the queries as one batch that shares their common work, and return at once.
+
+        `deadline` is in seconds from now, planning included: as many queries as possible are done
+        by then. What is not is stopped, or goes on, as `after_deadline` says.
+        """
+        began = time.monotonic()
+        if deadline is not None and not deadline > 0:
+            raise WrongUsage(f"a deadline of {deadline} seconds has passed already")
+        planned = self.plan(list(queries))
+        options = BatchOptions(began, deadline, after_deadline, policy or Policy())
+        handle = BatchHandle(
+            self._new_run(planned),
+            planned,
+            self._engine,
+            self._pipelined,
+            self.settings,
+            self._observe,
+            self._known_counts,
+            options,
+        )
+        self._runs = [*(run for run in self._runs if not run.finished), handle.start()]
+        return handle
+
+    def _new_run(self, planned: list[PlannedQuery]) -> Run:
+        return Run.create(
             self.store,
             new_manifest(
                 [query.record() for query in planned],
@@ -89,11 +134,9 @@ class Session:
                 {setting.name: self.settings.text(setting.name) for setting in SETTINGS},
             ),
         )
-        handle = RunHandle(
-            run, planned, self._engine, self._pipelined, self.settings, self._observe
-        )
-        self._runs = [*(run for run in self._runs if not run.finished), handle.start()]
-        return handle
+
+    def _known_counts(self) -> Mapping[str, float]:
+        return self._observations.known() if self._observations is not None else {}
 
     def explain(self, query: Query | str | DataFrame) -> str:
         """What would run where, and why. Nothing is run."""
@@ -145,12 +188,14 @@ class Session:
             imported = self._imported.get(frame)
         except PlanNotImportable as error:
             return without_plan(planned, error)
-        observed = self._observations.known() if self._observations is not None else {}
-        return self._shapes.with_plan(planned, imported, observed, self.settings.engine.name)
+        return self._shapes.with_plan(
+            planned, imported, self._known_counts(), self.settings.engine.name
+        )
 
     def _observe(self, query: PlannedQuery, kept: KeptResult) -> None:
         """File the row counts that Spark measured, beside the queries that come after."""
-        if self._observations is not None and query.plan is not None and kept.rows >= 0:
+        whole = query.plan is not None and not query.states
+        if self._observations is not None and whole and kept.rows >= 0:
             self._observer.submit(self._file_observed, query, kept)
 
     def _file_observed(self, query: PlannedQuery, kept: KeptResult) -> None:

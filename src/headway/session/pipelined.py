@@ -101,13 +101,15 @@ class PipelinedEngine:
         """Run the query to its end; its rows are in the run. `started` gets a watch on it and a
         function that stops it."""
         from headway.spark.results import KeptResult
-        from headway.spark.staging import stage_tables
+        from headway.spark.schemas import schema_of
+        from headway.spark.staging import stage_tables, state_inputs
 
-        assert query.plan is not None and query.frame is not None
+        assert query.plan is not None
         cluster = self._workers.start()
         staged = stage_tables(
             self._spark, query.plan, run, query.name, session_frames=query.session_frames
         )
+        staged |= state_inputs(query.plan, run, query.states)
         wanted = self._settings.pipelined
         name = f"{query.name[:40]}-{secrets.token_hex(6)}"  # among all queries of the workers
         try:
@@ -138,4 +140,6 @@ class PipelinedEngine:
         run.remove_pieces(set(sizes) - (set(names) if keep else set()))
         rows = sum(piece.rows for piece in pieces)
         size = sum(sizes.get(piece, 0) for piece in names)
-        return KeptResult(rows, size, names if keep else (), query.frame.schema.json(), keep)
+        frame = query.frame
+        schema = schema_of(query.plan) if frame is None else frame.schema.json()
+        return KeptResult(rows, size, names if keep else (), schema, keep)

@@ -12,7 +12,7 @@ from headway.base.errors import HeadwayError, PlanNotImportable
 from headway.pipelined.kernels.operators import explain_support
 from headway.pipelined.printer import dataflow_to_builtins, print_dataflow
 from headway.pipelined.programs import Dataflow
-from headway.plan.cardinalities import Estimate, estimate
+from headway.plan.cardinalities import Estimate, Statistics, estimate
 from headway.plan.graph import walk
 from headway.plan.join_order import order_joins
 from headway.plan.nodes import Node, QueryPlan, Scan
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headway.spark.catalyst import ImportedPlan
+    from headway.spark.results import KeptResult
 
 SPARK = "spark"
 PIPELINED = "pipelined"
@@ -53,6 +54,10 @@ class PlannedQuery:
     """Its stages on the pipelined engine; made for explaining."""
     session_frames: Mapping[str, DataFrame] = field(default_factory=dict, repr=False)
     """Frames of sources that only this session can read, by their id."""
+    imported: ImportedPlan | None = field(default=None, repr=False)
+    """The plan as Spark made it, before an engine was chosen for it."""
+    states: Mapping[str, KeptResult] = field(default_factory=dict, repr=False)
+    """Results in the run that the plan reads in place of its own work, by their names."""
 
     @property
     def result_bytes(self) -> float:
@@ -129,10 +134,32 @@ def with_plan(
     """The query with its plan: every node estimated, the engine chosen. The spark engine leaves the
     order of joins to Spark."""
 
+    return with_engine(
+        replace(query, session_frames=imported.frames, imported=imported),
+        imported.plan,
+        statistics_of(imported),
+        observed,
+        wanted,
+    )
+
+
+def statistics_of(imported: ImportedPlan) -> Statistics:
+    """What is known of the sources of a plan."""
+
     def statistics(source: Source) -> TableStatistics | None:
         return source_statistics(source) or imported.statistics.get(source)
 
-    plan = imported.plan
+    return statistics
+
+
+def with_engine(
+    query: PlannedQuery,
+    plan: QueryPlan,
+    statistics: Statistics,
+    observed: Mapping[str, float],
+    wanted: str,
+) -> PlannedQuery:
+    """The query with a plan for the engine that takes it."""
     refusals = [] if wanted == SPARK else explain_support(plan)
     if wanted == PIPELINED and refusals:
         return replace(query, plan=plan, error=refusals[0])
@@ -147,7 +174,6 @@ def with_plan(
         estimates=estimate(plan, statistics, observed),
         engine=engine,
         refusals=tuple(refusal.message for refusal in refusals),
-        session_frames=imported.frames,
     )
 
 

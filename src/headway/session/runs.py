@@ -314,8 +314,6 @@ class RunHandle:
         self._observe(query, kept)
 
     def _execute(self, query: PlannedQuery) -> KeptResult:
-        assert query.frame is not None
-
         def started(watch: QueryWatch | ExecutionWatch, stop: Callable[[], None]) -> None:
             with self._lock:
                 self._watches[query.name] = watch
@@ -327,12 +325,28 @@ class RunHandle:
         if query.engine == PIPELINED:
             return self._pipelined.execute(query, self._run, started=started)
         return self._engine.execute(
-            query.frame,
+            self._frame(query),
             self._run,
             query.name,
             large=query.result_bytes > self._settings.results.collect_limit,
             keep=self._settings.results.keep,
             started=started,
+        )
+
+    def _frame(self, query: PlannedQuery) -> DataFrame:
+        """What Spark is to run: the query untouched, or its plan over saved states."""
+        from headway.spark.frames import frame_of
+        from headway.spark.results import open_result
+
+        if query.frame is not None and not query.states:
+            return query.frame
+        assert query.plan is not None
+        spark = self._engine.spark
+        return frame_of(
+            spark,
+            query.plan,
+            session_frames=query.session_frames,
+            state_frames=lambda scan: open_result(spark, self._run, query.states[scan.state]),
         )
 
     def _fail(self, query: PlannedQuery, error: HeadwayError, seconds: float) -> None:

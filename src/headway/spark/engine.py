@@ -30,7 +30,7 @@ class SparkEngine:
     name = "spark"
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+        self.spark = spark
         context = spark.sparkContext
         named = "PYSPARK_PYTHON" in os.environ or "spark.pyspark.python" in dict(
             context.getConf().getAll()
@@ -54,7 +54,7 @@ class SparkEngine:
         `large` results are written by the executors. `started` gets a watch on the query and a
         function that stops it, before it begins. What Spark raises comes out named.
         """
-        context = self._spark.sparkContext
+        context = self.spark.sparkContext
         group = f"headway-{run.run_id}-{query}-{secrets.token_hex(2)}"
         try:
             context.setJobGroup(group, f"Headway run {run.run_id}: {query}", interruptOnCancel=True)
@@ -82,6 +82,6 @@ class SparkEngine:
     def _cancel(self, group: str) -> None:
         # A query is many jobs: those that it has not started yet are to stay away as well.
         try:
-            self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
+            self.spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
         except Exception as error:
             raise named_error(error) from error

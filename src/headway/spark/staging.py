@@ -22,10 +22,10 @@ from headway.pipelined.kernels.types import duckdb_type
 from headway.pipelined.programs import StoredPiece, TableInput
 from headway.plan.expressions import Expression
 from headway.plan.graph import walk
-from headway.plan.nodes import Named, Node, Project, QueryPlan, Scan, ScanColumn, Union
+from headway.plan.nodes import Named, Node, Project, QueryPlan, Scan, ScanColumn, StateScan, Union
 from headway.plan.sources import FileSource, RangeSource, Source
 from headway.spark.frames import frame_of
-from headway.spark.results import WrittenPiece, has_arrow_form, write_pieces
+from headway.spark.results import KeptResult, WrittenPiece, has_arrow_form, write_pieces
 from headway.spark.schemas import arrow_schema
 from headway.storage import Run
 
@@ -114,6 +114,27 @@ def stage_tables(
     for source, frame in frames.items():
         staged = stage_source(frame, run, query, piece_bytes=piece_bytes)
         inputs |= {scan: staged.input_of(scan) for scan in scans[source]}
+    return inputs
+
+
+def state_inputs(
+    plan: QueryPlan, run: Run, states: Mapping[str, KeptResult]
+) -> dict[Node, TableInput]:
+    """The saved states that the plan reads, each a result in the run."""
+    inputs: dict[Node, TableInput] = {}
+    for node in walk(plan.root):
+        if isinstance(node, StateScan):
+            kept = states[node.state]
+            size = max(1, kept.bytes // max(1, len(kept.pieces)))
+            inputs[node] = TableInput(
+                tuple(
+                    (f"CAST({quoted(c.name)} AS {duckdb_type(c.type)})", c.name)
+                    for c in node.columns
+                ),
+                pieces=tuple(StoredPiece(run.run_id, piece) for piece in kept.pieces),
+                bytes=tuple(size for _ in kept.pieces),
+                name=node.state,
+            )
     return inputs
 
 

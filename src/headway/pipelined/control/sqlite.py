@@ -6,7 +6,9 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from headway.base.errors import ControlStoreUnavailable, FormatNotReadable
 from headway.lineage.records import Change, Tables
@@ -27,12 +29,12 @@ class SqliteStore:
         self._lock = threading.Lock()
         with self._translated("opened"):
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._connection = sqlite3.connect(
-                self._path, isolation_level=None, check_same_thread=False, timeout=1.0
-            )
-            for setting in _SETTINGS:
-                self._connection.execute(setting)
-            self._make_tables()
+            if not self._path.exists():
+                unnamed = self._path.with_name(self._path.name + ".new")
+                unnamed.write_bytes(_empty_database())
+                unnamed.replace(self._path)
+            self._connection = _connect(self._path)
+            self._check_version()
 
     def write(self, changes: list[Change]) -> None:
         with self._lock, self._translated("written"):
@@ -56,7 +58,9 @@ class SqliteStore:
         return found
 
     def delete(self) -> None:
-        self.close()
+        with self._lock, self._translated("closed"):
+            self._connection.execute("PRAGMA synchronous = OFF")  # for what is going anyway
+            self._connection.close()
         for suffix in ("", "-wal", "-shm"):
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
 
@@ -71,25 +75,14 @@ class SqliteStore:
         else:
             self._connection.execute(_REPLACE[table.name], (*key, table.encode(change.row)))
 
-    def _make_tables(self) -> None:
+    def _check_version(self) -> None:
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        if version not in (0, FORMAT_VERSION):
+        if version != FORMAT_VERSION:
             self._connection.close()
             raise FormatNotReadable(
                 f"the control store {self._path} is of version {version}",
                 hint=f"this release reads version {FORMAT_VERSION}",
             )
-        self._connection.execute("BEGIN IMMEDIATE")
-        for table in TABLES.values():
-            columns = "".join(f"{name} {kind} NOT NULL, " for name, kind in table.key_columns)
-            names = ", ".join(name for name, _ in table.key_columns)
-            self._connection.execute(
-                f"CREATE TABLE IF NOT EXISTS {table.name} "
-                f"({columns}row BLOB NOT NULL, PRIMARY KEY ({names})) STRICT, WITHOUT ROWID"
-            )
-        self._connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
-        self._connection.execute("COMMIT")
-
     @contextmanager
     def _translated(self, done: str) -> Iterator[None]:
         try:
@@ -99,6 +92,33 @@ class SqliteStore:
                 f"the control store {self._path} could not be {done}: {error}",
                 hint="its folder must be on a local disk with room, used by one driver at a time",
             ) from error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1.0)
+    for setting in _SETTINGS:
+        connection.execute(setting)
+    return connection
+
+
+@lru_cache(maxsize=1)
+def _empty_database() -> bytes:
+    """A file with all tables. Made once: a new query's store is a copy, and needs no statement."""
+    with TemporaryDirectory(prefix="headway-control-") as folder:
+        path = Path(folder) / "empty.sqlite"
+        connection = _connect(path)
+        connection.execute("BEGIN IMMEDIATE")
+        for table in TABLES.values():
+            columns = "".join(f"{name} {kind} NOT NULL, " for name, kind in table.key_columns)
+            names = ", ".join(name for name, _ in table.key_columns)
+            connection.execute(
+                f"CREATE TABLE {table.name} "
+                f"({columns}row BLOB NOT NULL, PRIMARY KEY ({names})) STRICT, WITHOUT ROWID"
+            )
+        connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+        connection.execute("COMMIT")
+        connection.close()
+        return path.read_bytes()
 
 
 def _replace(table: Table) -> str:

@@ -1,0 +1,128 @@
+"""Grouped filters: the set of a row is the set of the queries whose conditions it meets."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.pipelined.kernels.connection import configure
+from headway.pipelined.kernels.translate import translate
+from headway.pipelined.kernels.types import arrow_type
+from headway.plan.expressions import Column, Expression
+from headway.sharing.grouped_filters import grouped_filter
+from headway.sharing.query_sets import WORD_BITS, members_of, set_of
+from headway.sharing.ranges import condition_on
+
+SETTINGS = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
+COLUMNS = {
+    "i": Column("i", "int"),
+    "n": Column("n", "bigint", False),
+    "d": Column("d", "decimal(7,2)"),
+    "t": Column("t", "date"),
+    "s": Column("s", "string"),
+    "x": Column("x", "double"),
+}
+VALUES: dict[str, list[Any]] = {
+    "i": [None, -1, 0, 1, 2, 3, 10],
+    "n": [-5, 0, 5, 9, 2**40],
+    "d": [None, Decimal("-1.50"), Decimal("0.00"), Decimal("1.25"), Decimal("99999.99")],
+    "t": [None, datetime.date(1999, 12, 31), datetime.date(2000, 1, 1), datetime.date(2000, 2, 1)],
+    "s": [None, "", "a", "ab", "b", "it's", "ß", "Z"],
+    "x": [None, -1.5, -0.0, 0.0, 2.5, float("inf"), float("nan")],
+}
+LITERALS = {
+    "i": ["-1", "0", "1", "2", "10"],
+    "n": ["0L", "5L", "1099511627776L"],
+    "d": ["CAST(0.00BD AS DECIMAL(7,2))", "CAST(1.25BD AS DECIMAL(7,2))", "99999.99BD"],
+    "t": ["DATE '2000-01-01'", "DATE '1999-12-31'"],
+    "s": ["'a'", "'ab'", "'it\\'s'", "''"],
+    "x": ["2.5D", "-1.5D", "0.0D"],
+}
+
+
+def conditions_on(name: str) -> st.SearchStrategy[str]:
+    literal = st.sampled_from(LITERALS[name])
+    compared = st.tuples(st.sampled_from(["=", "<", "<=", ">", ">=", "<=>"]), literal).map(
+        lambda pair: f"(`{name}` {pair[0]} {pair[1]})"
+    )
+    turned = literal.map(lambda value: f"({value} <= `{name}`)")
+    listed = st.lists(literal, min_size=1, max_size=3).map(
+        lambda values: f"(`{name}` IN ({', '.join(values)}))"
+    )
+    nulls = st.sampled_from([f"(`{name}` IS NULL)", f"(`{name}` IS NOT NULL)"])
+    return st.recursive(
+        st.one_of(compared, turned, listed, nulls),
+        lambda inner: st.one_of(
+            inner.map(lambda text: f"(NOT {text})"),
+            st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(
+                lambda parts: f"({parts[0]} {parts[1]} {parts[2]})"
+            ),
+        ),
+        max_leaves=4,
+    )
+
+
+conditions = st.one_of(
+    *(conditions_on(name) for name in COLUMNS),
+    st.just("(`s` LIKE '%a%')"),
+    st.just("(`i` < `n`)"),
+).map(lambda text: Expression(text, "boolean"))
+
+
+def evaluate(expressions: list[Expression]) -> list[tuple[Any, ...]]:
+    length = max(map(len, VALUES.values()))
+    rows = pa.table(
+        {
+            name: pa.array([values[n % len(values)] for n in range(length)], arrow_type(c.type))
+            for (name, values), c in zip(VALUES.items(), COLUMNS.values(), strict=True)
+        }
+    )
+    with duckdb.connect() as connection:
+        connection.register("given_rows", rows)
+        connection.execute("CREATE TABLE rows AS SELECT * FROM given_rows")
+        configure(connection)
+        texts = ", ".join(translate(e, COLUMNS, SETTINGS).text for e in expressions)
+        return connection.execute(f"SELECT {texts} FROM rows").fetchall()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(conditions, max_size=3), min_size=1, max_size=70), st.data())
+def test_the_set_of_a_row(asked: list[list[Expression]], data: st.DataObject) -> None:
+    numbers = data.draw(st.sets(st.sampled_from(range(len(asked))), min_size=1))
+    found = grouped_filter(dict(enumerate(asked)), COLUMNS.values(), set_of(numbers))
+    alone = [e for n in sorted(numbers) for e in asked[n]]
+    values = evaluate([*found.words, *found.prefilter, *alone])
+    words, plain = len(found.words), len(found.words) + len(found.prefilter)
+    for row in values:
+        got = sum(word << (WORD_BITS * n) for n, word in enumerate(row[:words]))
+        tests = iter(row[plain:])
+        wanted = {n for n in sorted(numbers) if all([next(tests) is True for _ in asked[n]])}
+        assert set(members_of(got)) == wanted
+        if wanted:
+            assert all(test is True for test in row[words:plain])
+
+
+def test_the_depth_grows_with_the_logarithm() -> None:
+    """A thousand ranges on one column: a row is led through about eleven comparisons."""
+    asked = {
+        n: [Expression(f"((`i` >= {7 * n}) AND (`i` < {7 * n + 40}))", "boolean")]
+        for n in range(1000)
+    }
+    (first, *_) = grouped_filter(asked, COLUMNS.values(), (1 << 62) - 1).words
+    depth = most = 0
+    for word in first.text.replace("(", " ").replace(")", " ").split():
+        depth += {"CASE": 1, "END": -1}.get(word, 0)
+        most = max(most, depth)
+    assert most <= 9  # of 124 ends of ranges, and the test for null
+
+
+def test_what_is_no_matter_of_ranges() -> None:
+    for text in ("(`s` LIKE 'a%')", "(`i` < `n`)", "(`i` = NULL)", "(`d` > 1.255BD)", "`b`"):
+        expression = Expression(text, "boolean")
+        assert condition_on(expression, COLUMNS.get(text[2], COLUMNS["i"])) is None
