@@ -29,11 +29,13 @@ nightly: install ## run the long comparisons with Spark
 simulate: install ## run queries on simulated workers that fail: make simulate SEEDS=2000 FIRST=0
 	@$(BIN)/python -m headway.testing.simulation --seeds $(SEEDS) --first $(FIRST)
 
-check: install ## format, lint, types, import contracts and the quick tests that need no Java
+lint: install ## format, lint, types and import contracts
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+
+check: lint ## lint, and the quick tests that need no Java
 	@$(BIN)/pytest -n 2 -m "not spark and not slow"
 
 format: install ## rewrite the code in the one format, with imports in order
@@ -59,4 +61,4 @@ $(INSTALLED): pyproject.toml requirements.lock scripts/install.sh
 	@scripts/install.sh
 	@touch $@
 
-.PHONY: help demo test nightly simulate check format docs bench install java lock
+.PHONY: help demo test nightly simulate lint check format docs bench install java lock

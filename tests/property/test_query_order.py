@@ -1,4 +1,4 @@
-"""The order of queries: the paper's example, no cycles, all queries once, the exact one never worse."""
+"""The order of queries: no cycles, every query once, and the exact one never worse."""
 
 from __future__ import annotations
 

@@ -18,10 +18,19 @@ from headway.spark.compare import same_result
 from headway.spark.frames import frame_of
 from headway.workloads import WORKLOADS
 
+_EVERY = 6
+"""Of the TPC-DS queries, all of which take minutes, one in so many is not left for the night."""
+
 QUERIES = [
-    pytest.param(workload.name, name, text, id=f"{workload.name}-{name}")
+    pytest.param(
+        workload.name,
+        name,
+        text,
+        id=f"{workload.name}-{name}",
+        marks=[pytest.mark.nightly] if workload.name == "tpcds" and number % _EVERY else [],
+    )
     for workload in WORKLOADS.values()
-    for name, text in workload.queries().items()
+    for number, (name, text) in enumerate(workload.queries().items())
 ]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headway.bench.batch import measure_batch
 from headway.bench.coverage import measure_coverage
 from headway.bench.lineage import measure_lineage
 from headway.bench.plan import measure_plan
@@ -81,6 +82,13 @@ BENCHMARKS: dict[str, Benchmark] = {
             "how many TPC-DS queries the pipelined engine takes, with Spark's rows",
             0.01,
             measure_coverage,
+        ),
+        Benchmark(
+            "batch",
+            "queries done by a deadline, with and without failures: alone, shared, and as here",
+            1.0,
+            measure_batch,
+            master=_FOUR_WORKERS,
         ),
     )
 }

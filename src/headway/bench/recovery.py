@@ -145,9 +145,9 @@ class _Bench:
         self._run(query)
         for _ in range(3):
             took, _ = timed(lambda: self._run(query))
-            if took >= _SHORTEST or query.copies >= _MOST_COPIES:
+            if took >= 1.15 * _SHORTEST or query.copies >= _MOST_COPIES:
                 return
-            wanted = max(query.copies + 1, int(query.copies * _SHORTEST * 1.15 / took) + 1)
+            wanted = max(query.copies + 1, int(query.copies * _SHORTEST * 1.3 / took) + 1)
             query.copies = min(wanted, _MOST_COPIES)
             self.use(query.copies)
             self._run(query)

@@ -12,6 +12,13 @@ from rich.console import Console
 from rich.text import Text
 
 from headway.base.errors import StoreConflict
+from headway.cli.deadlines import (
+    LATE,
+    AskedBatch,
+    batch_to_builtins,
+    late_queries,
+    print_batch,
+)
 from headway.cli.interrupts import INTERRUPTED, interrupts
 from headway.cli.live import follow, make_display
 from headway.cli.output import (
@@ -30,7 +37,7 @@ from headway.cli.steps import spinner
 from headway.storage import ReliableStore, Run
 
 if TYPE_CHECKING:
-    from headway.session import QueryProgress, Session
+    from headway.session import BatchProgress, QueryProgress, RunHandle, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +48,21 @@ class Outcome:
     url: str
     queries: tuple[QueryProgress, ...]
     seconds: float
+    batch: BatchProgress | None = None
+    """With a deadline: the clock, and the mini-batches."""
+
+    @property
+    def late(self) -> tuple[str, ...]:
+        """The queries that were not done by the deadline."""
+        if self.batch is None or self.batch.deadline is None:
+            return ()
+        return late_queries(self.queries, self.batch)
 
     @property
     def status(self) -> str:
-        found = {str(query.status) for query in self.queries}
+        found = {str(query.status) for query in self.queries if query.name not in self.late}
+        if self.late and not found & {"running", "waiting", "interrupted", "failed"}:
+            return "late"
         if found & {"running", "waiting", "interrupted"}:
             return "interrupted"
         return "failed" if "failed" in found else "done"
@@ -53,7 +71,7 @@ class Outcome:
     def exit_code(self) -> int:
         if self.status == "interrupted":
             return INTERRUPTED
-        return 1 if self.status == "failed" else 0
+        return {"failed": 1, "late": LATE}.get(self.status, 0)
 
     def to_builtins(self) -> dict[str, Any]:
         from headway.session.runs import summary_rows
@@ -64,24 +82,43 @@ class Outcome:
             "url": self.url,
             "status": self.status,
             "seconds": round(self.seconds, 3),
+            **({} if self.batch is None else {"batch": batch_to_builtins(self)}),
             "queries": [{**row, "error": error_object(query.error)} for row, query in rows],
         }
 
 
 def run_batch(
-    session: Session, statements: Iterable[Statement], *, quiet: bool, json: bool
+    session: Session,
+    statements: Iterable[Statement],
+    asked: AskedBatch | None = None,
+    *,
+    quiet: bool,
+    json: bool,
 ) -> Outcome:
     """Run the statements with progress on the terminal. An interrupt ends the run, not us."""
     began = time.monotonic()
-    queries = [session.sql(statement.sql, name=statement.name) for statement in statements]
+    asked = asked or AskedBatch()
+    queries = [asked.query(session, each.name, each.sql) for each in statements]
     with interrupts.deferred():
         with spinner(f"planning {plural(len(queries), 'query', 'queries')}", quiet=quiet):
-            handle = session.run(queries)
+            handle = asked.start(session, queries)
+        return follow_to_end(session, handle, began, quiet=quiet, json=json)
+
+
+def follow_to_end(
+    session: Session, handle: RunHandle, began: float, *, quiet: bool, json: bool
+) -> Outcome:
+    """Show a run that was started until it ends."""
+    from headway.session import BatchHandle
+
+    with interrupts.deferred():
         display = make_display(quiet=quiet, json=json)
         follow(handle, display, session.settings.progress.interval)
         if not handle.finished:
             _end_unstoppable(session.store, handle.id)
-        return Outcome(handle.id, handle.url, handle.progress(), time.monotonic() - began)
+        batch = handle.batch() if isinstance(handle, BatchHandle) else None
+        seconds = time.monotonic() - began
+        return Outcome(handle.id, handle.url, handle.progress(), seconds, batch)
 
 
 def _end_unstoppable(store: ReliableStore, run_id: str) -> None:
@@ -99,7 +136,8 @@ def print_outcome(outcome: Outcome, console: Console, *, bars: bool) -> None:
     for query in outcome.queries:
         cells: list[Text | str] = [query.name, count_text(query.rows), seconds_text(query.seconds)]
         cells += [bar_text(query.seconds, longest)] if bars else []
-        shown.add_row(*cells, query.engine, status_text(query.status))
+        late = query.name in outcome.late and query.status != "failed"
+        shown.add_row(*cells, query.engine, status_text("late" if late else query.status))
     if len(outcome.queries) > 1:
         shown.add_section()
         shown.add_row(*_totals(outcome, bars=bars), style="bold")
@@ -107,6 +145,8 @@ def print_outcome(outcome: Outcome, console: Console, *, bars: bool) -> None:
     for query in outcome.queries:
         if query.error is not None and query.status == "failed":
             print_error(query.error, of=query.name)
+    if outcome.batch is not None:
+        print_batch(outcome, console)
     if outcome.exit_code == INTERRUPTED:
         print_interrupted(outcome)
         return

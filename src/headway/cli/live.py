@@ -24,7 +24,7 @@ _UNDER_WAY = ("waiting", "running")
 
 
 class Display(Protocol):
-    def update(self, queries: tuple[QueryProgress, ...]) -> None: ...
+    def update(self, queries: tuple[QueryProgress, ...], clock: str = "") -> None: ...
 
     def close(self) -> None: ...
 
@@ -46,20 +46,34 @@ def follow(handle: RunHandle, display: Display, interval: float) -> None:
         while not handle.wait(min(interval, _TICK)):
             now = time.monotonic()
             if now >= look_at:
-                display.update(handle.progress())
+                display.update(handle.progress(), _clock(handle))
                 look_at = now + interval
             if interrupts.requested and give_up_at is None:
                 handle.cancel()
                 give_up_at = now + _PATIENCE
             if give_up_at is not None and now >= give_up_at:
                 return  # a query that cannot be stopped must not hold the user
-        display.update(handle.progress())
+        display.update(handle.progress(), _clock(handle))
     finally:
         display.close()
 
 
+def _clock(handle: RunHandle) -> str:
+    """Of a batch: what is left of the deadline, and what is done at the moment."""
+    from headway.session import BatchHandle
+
+    if not isinstance(handle, BatchHandle):
+        return ""
+    batch = handle.batch()
+    left = batch.remaining
+    if left is None:
+        return batch.doing
+    what = f"{duration_text(left)} left" if left > 0 else f"{duration_text(-left)} late"
+    return f"{what}  {batch.doing}"
+
+
 class Nothing:
-    def update(self, queries: tuple[QueryProgress, ...]) -> None:
+    def update(self, queries: tuple[QueryProgress, ...], clock: str = "") -> None:
         return
 
     def close(self) -> None:
@@ -73,7 +87,7 @@ class Lines:
         self._console = console
         self._told: set[str] = set()
 
-    def update(self, queries: tuple[QueryProgress, ...]) -> None:
+    def update(self, queries: tuple[QueryProgress, ...], clock: str = "") -> None:
         for query in queries:
             if query.status not in _UNDER_WAY and query.name not in self._told:
                 self._told.add(query.name)
@@ -94,13 +108,13 @@ class Bars:
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._live.start()
 
-    def update(self, queries: tuple[QueryProgress, ...]) -> None:
-        self._live.update(self._picture(queries), refresh=True)
+    def update(self, queries: tuple[QueryProgress, ...], clock: str = "") -> None:
+        self._live.update(self._picture(queries, clock), refresh=True)
 
     def close(self) -> None:
         self._live.stop()
 
-    def _picture(self, queries: tuple[QueryProgress, ...]) -> Group:
+    def _picture(self, queries: tuple[QueryProgress, ...], clock: str) -> Group:
         ended = [query for query in queries if query.status not in _UNDER_WAY]
         running = [query for query in queries if query.status == "running"]
         width = max(len(query.name) for query in queries)
@@ -115,8 +129,9 @@ class Bars:
             grid.add_row(
                 "", Text("all", "bold"), whole, f"{len(ended)}/{len(queries)} queries  {spent}"
             )
+        told = (Text(clock, "cyan"),) if clock else ()
         stopping = (Text("stopping ...", "yellow"),) if interrupts.requested else ()
-        return Group(*lines, grid, *stopping)
+        return Group(*lines, grid, *told, *stopping)
 
 
 def _bar(query: QueryProgress) -> ProgressBar:

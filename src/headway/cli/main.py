@@ -20,6 +20,7 @@ from headway.cli.commands.data import data
 from headway.cli.commands.demo import demo
 from headway.cli.commands.explain import explain
 from headway.cli.commands.remove import remove
+from headway.cli.commands.resume import resume
 from headway.cli.commands.run import run
 from headway.cli.commands.runs import runs
 from headway.cli.commands.show import show
@@ -32,7 +33,7 @@ BROKEN_PIPE = 141
 app = typer.Typer(
     name="headway",
     help="SQL on Spark that keeps the progress it has made.",
-    epilog="Exit codes: 0 done, 1 a query failed, 2 wrong usage, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 a query failed, 2 wrong usage, 3 late, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -50,10 +51,19 @@ app.command(
     epilog=_examples(
         "run q1.sql q2.sql --tables data/",
         "run report.sql --tables data/ --out results/",
+        "run reports/*.sql --tables data/ --deadline 5m",
         'run --sql "SELECT count(*) FROM sales" --tables data/ --json',
     )
 )(run)
-app.command(epilog=_examples("explain q1.sql --tables data/"))(explain)
+app.command(
+    epilog=_examples("resume last --tables data/", "resume last --tables data/ --deadline 5m")
+)(resume)
+app.command(
+    epilog=_examples(
+        "explain q1.sql --tables data/",
+        "explain reports/*.sql --tables data/ --deadline 5m --picture batch.svg",
+    )
+)(explain)
 app.command(epilog=_examples("runs", "runs --store s3://bucket/headway --json"))(runs)
 app.command(epilog=_examples("show last", "show last --rows q1", "show last --plan q1"))(show)
 app.command(epilog=_examples("remove last", "remove 20260301-101500-1a2b3c --yes"))(remove)

@@ -9,8 +9,11 @@ from typing import Annotated
 import typer
 
 from headway.base.config import Settings, load_settings, parse_assignments
+from headway.base.errors import WrongUsage
+from headway.base.setting_kinds import Duration
 
 _PANEL = "Settings"
+_BATCH_PANEL = "Batches with a deadline"
 
 Store = Annotated[
     str | None,
@@ -92,6 +95,79 @@ Name = Annotated[
         show_default=False,
     ),
 ]
+
+Deadline = Annotated[
+    str | None,
+    typer.Option(
+        "--deadline",
+        metavar="TIME",
+        help="Run the queries as a batch that shares work, as many as possible done within this "
+        "time: 90s, 5m, 2h.",
+        rich_help_panel=_BATCH_PANEL,
+        show_default=False,
+    ),
+]
+AfterDeadlineOption = Annotated[
+    str,
+    typer.Option(
+        "--after-deadline",
+        metavar="stop|continue",
+        help="What becomes of queries that are not done by the deadline.",
+        rich_help_panel=_BATCH_PANEL,
+    ),
+]
+DeadlinesOf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--deadline-of",
+        metavar="QUERY=TIME",
+        help="An earlier deadline for one query; may be repeated.",
+        rich_help_panel=_BATCH_PANEL,
+        show_default=False,
+    ),
+]
+Priorities = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--priority",
+        metavar="QUERY=NUMBER",
+        help="Queries with a higher number come first; may be repeated.",
+        rich_help_panel=_BATCH_PANEL,
+        show_default=False,
+    ),
+]
+Failures = Annotated[
+    float | None,
+    typer.Option(
+        "--failures-per-hour",
+        min=0.0,
+        metavar="N",
+        help="Executors that are expected to be lost; otherwise as in earlier batches.",
+        rich_help_panel=_BATCH_PANEL,
+        show_default=False,
+    ),
+]
+
+
+def seconds_of(text: str, option: str) -> float:
+    """A length of time, as the option was given it."""
+    try:
+        return Duration(minimum=0.001).parse(text)
+    except ValueError:
+        raise WrongUsage(
+            f"{option} {text} is no length of time", hint="write it as 90s, 5m or 2h"
+        ) from None
+
+
+def by_query(items: list[str] | None, option: str) -> dict[str, str]:
+    """What follows the query's name in `QUERY=VALUE`."""
+    found = {}
+    for item in items or ():
+        name, sign, value = item.partition("=")
+        if not (name and sign and value):
+            raise WrongUsage(f"{option} {item} does not name a query", hint=f"{option} QUERY=VALUE")
+        found[name] = value
+    return found
 
 
 def settings_from(

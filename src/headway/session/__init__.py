@@ -12,12 +12,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headway.session.api import Query, Session
+    from headway.session.batch_planning import Policy
+    from headway.session.batches import BatchHandle, BatchProgress
     from headway.session.planning import PlannedQuery
     from headway.session.runs import QueryProgress, QueryStatus, RunHandle
     from headway.session.workers import Workers
 
 __all__ = [
+    "BatchHandle",
+    "BatchProgress",
     "PlannedQuery",
+    "Policy",
     "Query",
     "QueryProgress",
     "QueryStatus",
@@ -26,7 +31,10 @@ __all__ = [
     "session",
 ]
 _PLACES = {
+    "BatchHandle": "batches",
+    "BatchProgress": "batches",
     "PlannedQuery": "planning",
+    "Policy": "batch_planning",
     "Query": "api",
     "QueryProgress": "runs",
     "QueryStatus": "runs",

@@ -7,13 +7,22 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.base.config import SETTINGS, Settings, load_settings
 from headway.base.errors import HeadwayError, PlanNotImportable, WrongUsage
-from headway.session.batches import AfterDeadline, BatchHandle, BatchOptions, Policy
+from headway.session.batch_planning import (
+    AfterDeadline,
+    BatchOptions,
+    BatchPlanner,
+    Policy,
+    described,
+)
+from headway.session.batch_plans import BatchPlan, plan_of_batch
+from headway.session.batches import BATCH, BatchHandle, Resumed, cost_model, resumed_from
+from headway.session.failures import FailureHistory
 from headway.session.observations import Observations
 from headway.session.pipelined import PipelinedEngine
 from headway.session.planning import PIPELINED, PlannedQuery, Shapes, tables_of, without_plan
@@ -36,6 +45,10 @@ class Query:
     name: str
     sql: str
     frame: DataFrame | None = None
+    deadline: float | None = None
+    """In a batch: seconds from its start, where the query has a deadline of its own."""
+    priority: float = 0.0
+    """In a batch: queries with a higher one are taken first."""
 
 
 class Session:
@@ -58,15 +71,23 @@ class Session:
         self.workers = workers or self._own_workers or Workers(spark, settings)
         self._pipelined = PipelinedEngine(spark, settings, self.workers)
         self._observations = Observations(self.store) if settings.statistics.observe else None
+        self._failures = FailureHistory(self.store)
         self._observer = ThreadPoolExecutor(1, "headway-observer")
         self._runs: list[RunHandle] = []
         sweep_runs(self.store)
 
-    def sql(self, text: str, *, name: str | None = None) -> Query:
+    def sql(
+        self,
+        text: str,
+        *,
+        name: str | None = None,
+        deadline: float | None = None,
+        priority: float = 0.0,
+    ) -> Query:
         """A query from its text. Nothing is parsed before it is run or explained."""
         if not text.strip():
             raise WrongUsage("the query is empty")
-        return Query(name or "query", text)
+        return Query(name or "query", text, None, deadline, priority)
 
     def dataframe(self, frame: DataFrame, *, name: str | None = None) -> Query:
         """A query from any DataFrame of this session."""
@@ -100,20 +121,101 @@ class Session:
         *,
         deadline: float | None = None,
         after_deadline: AfterDeadline = "stop",
+        failures_per_hour: float | None = None,
         policy: Policy | None = None,
     ) -> BatchHandle:
         """Start the queries as one batch that shares their common work, and return at once.
 
         `deadline` is in seconds from now, planning included: as many queries as possible are done
-        by then. What is not is stopped, or goes on, as `after_deadline` says.
+        by then. What is not is stopped, or goes on, as `after_deadline` says. How many failures
+        are expected is taken from earlier batches where it is not given.
         """
         began = time.monotonic()
-        if deadline is not None and not deadline > 0:
-            raise WrongUsage(f"a deadline of {deadline} seconds has passed already")
+        options = self._batch_options(began, deadline, after_deadline, failures_per_hour, policy)
         planned = self.plan(list(queries))
-        options = BatchOptions(began, deadline, after_deadline, policy or Policy())
+        run = self._new_run(planned)
+        run.append(
+            BATCH,
+            None,
+            deadline=deadline,
+            after_deadline=after_deadline,
+            deadlines={q.name: q.deadline for q in planned if q.deadline is not None},
+            priorities={q.name: q.priority for q in planned if q.priority},
+        )
+        return self._start_batch(run, planned, options, None)
+
+    def resume(self, run_id: str, *, deadline: float | None = None) -> BatchHandle:
+        """Go on with a batch whose driver is gone: what is done stays done, and what was shared
+        is used. `deadline` is in seconds from now; without one, what is left of the first."""
+        began = time.monotonic()
+        run = Run.open(self.store, run_id)
+        status = run.summary().status
+        if status != "lost":
+            raise WrongUsage(
+                f"run {run_id} is {status}: only a run whose driver is gone can be resumed",
+                hint="`headway runs` shows how runs stand",
+            )
+        asked, resumed = resumed_from(run)
+        if not asked:
+            raise WrongUsage(f"run {run_id} is no batch", hint="run its queries again")
+        if deadline is None and asked["deadline"] is not None:
+            deadline = float(asked["deadline"]) - run.age()
+            if deadline <= 0 and asked["after_deadline"] == "stop":
+                raise WrongUsage(
+                    f"the deadline of run {run_id} has passed", hint="give a new one: --deadline 5m"
+                )
+            deadline = max(deadline, 0.001)
+        after: AfterDeadline = "continue" if asked["after_deadline"] == "continue" else "stop"
+        options = self._batch_options(began, deadline, after, None, None)
+        run.take_over()
+        queries = [
+            Query(
+                record.name,
+                record.sql,
+                None,
+                asked["deadlines"].get(record.name),
+                asked["priorities"].get(record.name, 0.0),
+            )
+            for record in run.manifest.queries
+        ]
+        return self._start_batch(run, self.plan(queries), options, resumed)
+
+    def _batch_options(
+        self,
+        began: float,
+        deadline: float | None,
+        after_deadline: AfterDeadline,
+        failures_per_hour: float | None,
+        policy: Policy | None,
+    ) -> BatchOptions:
+        if deadline is not None and not deadline > 0:
+            raise WrongUsage(f"a deadline of {deadline:g} seconds has passed already")
+        if after_deadline not in ("stop", "continue"):
+            raise WrongUsage(
+                f"after the deadline a batch can stop or continue, not {after_deadline}"
+            )
+        if failures_per_hour is None:
+            failures_per_hour = self._failures.per_hour()
+        if failures_per_hour < 0:
+            raise WrongUsage(f"{failures_per_hour:g} failures per hour is no number of failures")
+        return BatchOptions(
+            began,
+            deadline,
+            after_deadline,
+            policy or Policy(),
+            failures_per_hour,
+            workers=self.workers.count,
+        )
+
+    def _start_batch(
+        self,
+        run: Run,
+        planned: list[PlannedQuery],
+        options: BatchOptions,
+        resumed: Resumed | None,
+    ) -> BatchHandle:
         handle = BatchHandle(
-            self._new_run(planned),
+            run,
             planned,
             self._engine,
             self._pipelined,
@@ -121,6 +223,8 @@ class Session:
             self._observe,
             self._known_counts,
             options,
+            self._failures,
+            resumed,
         )
         self._runs = [*(run for run in self._runs if not run.finished), handle.start()]
         return handle
@@ -144,6 +248,16 @@ class Session:
         if planned.error is not None:
             raise planned.error
         return planned.explain()
+
+    def explain_batch(
+        self, queries: Iterable[Query | str | DataFrame], *, deadline: float | None = None
+    ) -> BatchPlan:
+        """How a batch would be run: overlap, order, mini-batches, shared plans. Nothing is run."""
+        options = self._batch_options(time.monotonic(), deadline, "stop", None, None)
+        planned = self.plan(list(queries), act=False)
+        model = cost_model(self.settings)
+        found = [described(query, model) for query in planned]
+        return plan_of_batch(planned, BatchPlanner(found, options), found, deadline, model)
 
     def plan(
         self,
@@ -183,7 +297,9 @@ class Session:
             frame = query.frame if query.frame is not None else self.spark.sql(query.sql)
         except Exception as error:  # noqa: BLE001 - named, and carried by the query alone
             return PlannedQuery(query.name, query.sql, None, error=named_error(error))
-        planned = PlannedQuery(query.name, query.sql, frame)
+        planned = PlannedQuery(
+            query.name, query.sql, frame, deadline=query.deadline, priority=query.priority
+        )
         try:
             imported = self._imported.get(frame)
         except PlanNotImportable as error:
@@ -254,5 +370,5 @@ def _named_apart(queries: list[Query]) -> list[Query]:
         while name.casefold() in taken:
             name, number = f"{base}_{number}", number + 1
         taken.add(name.casefold())
-        named.append(Query(name, query.sql, query.frame))
+        named.append(replace(query, name=name))
     return named

@@ -7,59 +7,44 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from headway.base.config import Settings
 from headway.base.errors import HeadwayError, RunInterrupted
+from headway.plan.canonical import canonical_forms
+from headway.plan.serialize import plan_from_builtins, plan_to_builtins
+from headway.session.batch_planning import BatchOptions, BatchPlanner, described
+from headway.session.failures import FailureHistory
 from headway.session.pipelined import PipelinedEngine
 from headway.session.planning import SPARK, PlannedQuery
 from headway.session.runs import QueryStatus, RunHandle
 from headway.session.sharing import (
+    Piece,
     Shareable,
     SharedStep,
     SharedWork,
+    finishing_plan,
     finishing_query,
-    planned_step,
-    shareable,
+    pieces_of,
+    planned_piece,
     shared_work,
 )
 from headway.sharing.cost_model import PIPELINED_RATES, SPARK_RATES, CostModel
 from headway.sharing.global_plan import GlobalPlan
-from headway.sharing.mini_batches import BatchQuery, MiniBatch, Rules, next_mini_batch
-from headway.sharing.overlap import OverlapGraph
-from headway.sharing.query_order import exact_order, heuristic_order
-from headway.storage import Run
+from headway.sharing.mini_batches import MiniBatch
+from headway.storage import QUERY_DONE, Event, Run
 
 if TYPE_CHECKING:
+    from headway.plan.nodes import QueryPlan
     from headway.spark.engine import SparkEngine
     from headway.spark.results import KeptResult
 
-AfterDeadline = Literal["stop", "continue"]
-_EXACT_QUERIES = 24
-_EXACT_SHARE = 0.01
-"""The part of the deadline that the exact order may take to be found."""
-_MOST_EXACT_SECONDS = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How a batch is planned. The parts can be turned off, to see what each of them gives."""
-
-    share: bool = True
-    shuffle: bool = True
-    shared_costs: bool = True
-    fixed_size: int | None = None
-    """A number of queries in place of the rules that close mini-batches."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchOptions:
-    """`deadline` is in seconds from `began`, by the monotonic clock; None for none."""
-
-    began: float
-    deadline: float | None = None
-    after_deadline: AfterDeadline = "stop"
-    policy: Policy = Policy()
+BATCH = "batch"
+MINI_BATCH = "mini_batch"
+SHARED_DONE = "shared_done"
+TO_FINISH = "to_finish"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +62,8 @@ class MiniBatchReport:
     """Rows of large tables that were read for all members at once."""
     rows_read_alone: float = 0.0
     """What the same members would have read one by one."""
+    failures: int = 0
+    """Executors that were lost meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +76,28 @@ class BatchProgress:
     mini_batches: tuple[MiniBatchReport, ...] = ()
     doing: str = "planning"
     not_shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    finished_at: Mapping[str, float] = field(default_factory=dict)
+    """By query, when it was done."""
+
+    @property
+    def remaining(self) -> float | None:
+        return None if self.deadline is None else self.deadline - self.elapsed
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What an earlier driver of the run has left: results, shared states, plans to finish."""
+
+    results: Mapping[str, KeptResult]
+    states: Mapping[str, KeptResult]
+    plans: Mapping[str, QueryPlan]
+    by_key: Mapping[str, KeptResult]
+    """Shared states by what they are, apart from their names."""
+
+
+def cost_model(settings: Settings) -> CostModel:
+    """With the rates of the engine that most of a batch will run on."""
+    return CostModel(SPARK_RATES if settings.engine.name == SPARK else PIPELINED_RATES)
 
 
 class BatchHandle(RunHandle):
@@ -104,17 +113,23 @@ class BatchHandle(RunHandle):
         observe: Callable[[PlannedQuery, KeptResult], None],
         observed: Callable[[], Mapping[str, float]],
         options: BatchOptions,
+        failures: FailureHistory,
+        resumed: Resumed | None = None,
     ) -> None:
         super().__init__(run, queries, engine, pipelined, settings, observe)
         self._options = options
         self._observed = observed
+        self._failures = failures
+        self._resumed = resumed
+        self._known = dict(resumed.by_key) if resumed is not None else {}
         self._late = False
         self._planning = time.monotonic() - options.began
         self._mini_batches: list[MiniBatchReport] = []
         self._doing = "planning"
         self._shareable: dict[str, Shareable] = {}
-        pipelined_first = settings.engine.name != SPARK
-        self._model = CostModel(PIPELINED_RATES if pipelined_first else SPARK_RATES)
+        self._finished_at: dict[str, float] = {}
+        self._budget = options.checkpoint_share * (options.deadline or 0.0)
+        self._model = cost_model(settings)
 
     def start(self) -> BatchHandle:
         super().start()
@@ -138,6 +153,7 @@ class BatchHandle(RunHandle):
                 for name, found in self._shareable.items()
                 if found.not_shared
             },
+            dict(self._finished_at),
         )
 
     @property
@@ -154,6 +170,8 @@ class BatchHandle(RunHandle):
             self._late = True
             self.cancel()
 
+    # The course of a batch.
+
     def _work(self) -> None:
         try:
             self._work_batch()
@@ -169,33 +187,55 @@ class BatchHandle(RunHandle):
             self._failure = self._failure or error
 
     def _work_batch(self) -> None:
-        planning = time.monotonic()
-        names = list(self._queries)
-        for name in names:
-            self._shareable[name] = shareable(self._queries[name])
-        planner = _Planner([self._shareable[name] for name in names], self._options)
-        self._planning += time.monotonic() - planning
-        waiting = names
+        waiting = list(self._queries)
+        if self._resumed is not None:
+            waiting = self._go_on(self._resumed, waiting)
+        with self._planned():
+            for name in waiting:
+                self._shareable[name] = described(self._queries[name], self._model)
+            planner = BatchPlanner([self._shareable[name] for name in waiting], self._options)
         while waiting and not self._cancelled:
-            planning = time.monotonic()
-            batch = planner.next(waiting, self._time_for_next(), self._model)
-            self._planning += time.monotonic() - planning
+            with self._planned():
+                batch = planner.next(waiting, self._time_left(waiting), self._model)
             self._run_mini_batch(batch)
             taken = {query.name for query in batch.queries}
             waiting = [name for name in waiting if name not in taken]
         for name in waiting:
             self._run_query(self._queries[name])  # which finds that it was interrupted
 
-    def _time_for_next(self) -> float:
-        """What is left; past the deadline there is no hurry any more."""
-        left = self._remaining
-        return float("inf") if left is None or left <= 0 else left
+    def _planned(self) -> _Timed:
+        return _Timed(self)
+
+    def _go_on(self, resumed: Resumed, names: list[str]) -> list[str]:
+        """Takes over what is done, finishes what an earlier driver had come to; the rest waits."""
+        left = []
+        for name in names:
+            kept = resumed.results.get(name)
+            if kept is not None:
+                with self._lock:
+                    self._results[name] = kept
+                self._ended(name, status=QueryStatus.DONE, rows=kept.rows)
+            elif name in resumed.plans and not self._cancelled:
+                self._doing = f"finishing {name} from a shared result"
+                self._finish(name, resumed.plans[name], resumed.states)
+            else:
+                left.append(name)
+        return left
+
+    def _time_left(self, names: list[str]) -> dict[str, float]:
+        """By query, until its own deadline or that of the batch. Past it there is no hurry."""
+        found = {}
+        for name in names:
+            own = self._queries[name].deadline
+            ends = [each for each in (own, self._options.deadline) if each is not None]
+            left = min(ends) - self._elapsed if ends else float("inf")
+            found[name] = left if left > 0 else float("inf")
+        return found
 
     def _run_mini_batch(self, batch: MiniBatch) -> None:
-        planning = time.monotonic()
-        number = len(self._mini_batches) + 1
-        work = shared_work(batch, f"shared-{number}")
-        self._planning += time.monotonic() - planning
+        with self._planned():
+            number = len(self._mini_batches) + 1
+            work = shared_work(batch, f"shared-{number}")
         report = _report_of(number, batch, work, self._elapsed)
         self._mini_batches.append(report)
         self._run.append(
@@ -206,12 +246,17 @@ class BatchHandle(RunHandle):
             predicted=round(batch.seconds, 3),
             closed_by=batch.closed_by,
         )
-        began = time.monotonic()
-        if not self._run_shared(batch, work, number):
-            return
-        if batch.plan is not None and not self._cancelled:
+        began, before = time.monotonic(), self._executors()
+        shared = self._run_shared(batch, work, number)
+        if shared and work.steps and batch.plan is not None and not self._cancelled:
             self._model.observe(batch.plan.work, time.monotonic() - began)
-        self._mini_batches[number - 1] = replace(report, ended=self._elapsed)
+        lost = self._failures.add(before, self._executors(), time.monotonic() - began)
+        self._mini_batches[number - 1] = replace(report, ended=self._elapsed, failures=lost)
+
+    def _executors(self) -> frozenset[str]:
+        from headway.spark.executors import list_executors
+
+        return frozenset(each.id for each in list_executors(self._engine.spark))
 
     def _run_shared(self, batch: MiniBatch, work: SharedWork, number: int) -> bool:
         """Whether the shared work of a mini-batch was done. Where a step fails, its queries are run
@@ -225,26 +270,30 @@ class BatchHandle(RunHandle):
             try:
                 states[step.name] = self._run_step(step)
             except RunInterrupted:
-                break
+                return False
             except HeadwayError as error:
                 self._run.append("shared_failed", None, name=step.name, error=error.describe())
                 self._run_halves(batch, number)
                 return False
+        plans = {
+            name: finishing_plan(self._queries[name], shares)
+            for name, shares in work.shares.items()
+        }
+        self._note_plans(plans, number)
         for position, query in enumerate(batch.queries, 1):
             self._doing = f"mini-batch {number}: query {position} of {len(batch.queries)}"
-            planned = self._queries[query.name]
-            shares = work.shares.get(query.name, [])
-            if shares and not self._cancelled:
-                planned = finishing_query(
-                    planned, shares, states, self._observed(), self._settings.engine.name
-                )
-            self._run_query(planned)
+            if query.name in plans and not self._cancelled:
+                self._finish(query.name, plans[query.name], states)
+            else:
+                self._run_query(self._queries[query.name])
         return True
 
     def _run_halves(self, batch: MiniBatch, number: int) -> None:
         middle = (len(batch.queries) + 1) // 2
         for half in (batch.queries[:middle], batch.queries[middle:]):
-            if len(half) > 1:
+            if len(half) == 1:
+                self._run_query(self._queries[half[0].name])
+            elif half:
                 plan = GlobalPlan(self._model.rates)
                 for query in half:
                     for candidate in query.candidates:
@@ -252,19 +301,50 @@ class BatchHandle(RunHandle):
                 again = MiniBatch(list(half), plan, batch.seconds / 2, "a shared step failed")
                 work = shared_work(again, f"shared-{number}-{secrets.token_hex(2)}")
                 self._run_shared(again, work, number)
-            else:
-                for query in half:
-                    self._run_query(self._queries[query.name])
+
+    def _finish(self, name: str, plan: QueryPlan, states: Mapping[str, KeptResult]) -> None:
+        planned = self._queries[name]
+        wanted = self._settings.engine.name
+        self._run_query(finishing_query(planned, plan, states, self._observed(), wanted))
+
+    def _note_plans(self, plans: Mapping[str, QueryPlan], number: int) -> None:
+        """What is left to do of each query, for a driver that may have to go on from here."""
+        if plans:
+            piece = f"batch/{number}-{secrets.token_hex(4)}"
+            told = {name: plan_to_builtins(plan) for name, plan in plans.items()}
+            self._run.write_piece(piece, msgspec.json.encode(told))
+            self._run.append(TO_FINISH, None, piece=piece, queries=list(plans))
 
     def _run_step(self, step: SharedStep) -> KeptResult:
+        """The parts of a shared step one after the other; the result of the last."""
+        options = self._options
+        pieces, cost = pieces_of(
+            step,
+            self._model,
+            self._budget,
+            options.failures_per_hour,
+            options.policy.checkpoints,
+        )
+        self._budget -= cost
+        states: dict[str, KeptResult] = {}
+        for piece in pieces:
+            states[piece.name] = self._run_piece(piece, step, states)
+        return states[step.name]
+
+    def _run_piece(
+        self, piece: Piece, step: SharedStep, states: Mapping[str, KeptResult]
+    ) -> KeptResult:
+        key = _key_of(piece)
+        known = self._known.get(key)
+        if known is not None:  # made by an earlier driver of this run
+            return known
         users = [self._queries[name] for name in step.queries]
-        query = planned_step(step, users, self._observed(), self._settings.engine.name)
-        query = self._placed(query)
+        wanted = self._settings.engine.name
+        query = self._placed(planned_piece(piece, states, users, self._observed(), wanted))
         if self._cancelled:
             raise RunInterrupted("the batch was interrupted")
         if query.error is not None:
             raise query.error
-        self._run.append("shared_started", None, name=step.name, engine=query.engine)
         began = time.monotonic()
         try:
             kept = self._execute(query)
@@ -279,16 +359,19 @@ class BatchHandle(RunHandle):
         self._run.append(
             SHARED_DONE,
             None,
-            name=step.name,
+            name=piece.name,
+            key=key,
             engine=query.engine,
             queries=list(step.queries),
-            rows=kept.rows,
-            bytes=kept.bytes,
             seconds=round(time.monotonic() - began, 6),
-            pieces=list(kept.pieces),
-            schema=kept.schema,
+            **_kept_data(kept),
         )
         return kept
+
+    def _ended(self, name: str, **changes: Any) -> None:
+        if changes.get("status") is QueryStatus.DONE:
+            self._finished_at.setdefault(name, self._elapsed)
+        super()._ended(name, **changes)
 
     def _fail(self, query: PlannedQuery, error: HeadwayError, seconds: float) -> None:
         if self._late and self._cancelled and query.error is None:
@@ -296,51 +379,68 @@ class BatchHandle(RunHandle):
         super()._fail(query, error, seconds)
 
 
-MINI_BATCH = "mini_batch"
-SHARED_DONE = "shared_done"
+class _Timed:
+    """Adds to the time that planning took."""
+
+    def __init__(self, handle: BatchHandle) -> None:
+        self._handle = handle
+        self._began = 0.0
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._handle._planning += time.monotonic() - self._began
 
 
 def _too_late() -> RunInterrupted:
     return RunInterrupted("the deadline came first")
 
 
-class _Planner:
-    """The order of the queries, found once, and the mini-batches cut from it."""
-
-    def __init__(self, queries: list[Shareable], options: BatchOptions) -> None:
-        self._queries = [each.query if options.policy.share else _alone(each) for each in queries]
-        self._numbers = {query.name: number for number, query in enumerate(self._queries)}
-        self._graph = OverlapGraph([each.graph for each in queries])
-        self._policy = options.policy
-        self._order = list(range(len(queries)))
-        if options.policy.shuffle:
-            self._order = self._shuffled(options.deadline)
-
-    def _shuffled(self, deadline: float | None) -> list[int]:
-        if self._graph.size > _EXACT_QUERIES:
-            return heuristic_order(self._graph)
-        seconds = _MOST_EXACT_SECONDS
-        if deadline is not None:
-            seconds = min(seconds, _EXACT_SHARE * deadline)
-        return exact_order(self._graph, seconds)
-
-    def next(self, waiting: list[str], remaining: float, model: CostModel) -> MiniBatch:
-        """The next mini-batch. When nothing is expected to fit, the shortest query is tried."""
-        left = {self._numbers[name] for name in waiting}
-        order = [number for number in self._order if number in left]
-        rules = Rules(fixed_size=self._policy.fixed_size, shared_costs=self._policy.shared_costs)
-        found = next_mini_batch(self._queries, self._graph, order, remaining, model, rules)
-        if found is not None:
-            return found
-        batches = [
-            next_mini_batch(self._queries, self._graph, [number], float("inf"), model, rules)
-            for number in order
-        ]
-        return min((each for each in batches if each is not None), key=lambda each: each.seconds)
+def resumed_from(run: Run) -> tuple[Mapping[str, Any], Resumed]:
+    """The options a batch was started with, and what is left of the driver that is gone."""
+    options: Mapping[str, Any] = {}
+    results: dict[str, KeptResult] = {}
+    states: dict[str, KeptResult] = {}
+    plans: dict[str, QueryPlan] = {}
+    by_key: dict[str, KeptResult] = {}
+    for event in run.events():
+        if event.kind == BATCH:
+            options = event.data
+        elif event.kind == QUERY_DONE and event.query is not None:
+            results[event.query] = _kept_of(event)
+        elif event.kind == SHARED_DONE:
+            kept = _kept_of(event)
+            states[event.data["name"]] = by_key[event.data["key"]] = kept
+        elif event.kind == TO_FINISH:
+            told = msgspec.json.decode(run.read_piece(event.data["piece"]))
+            plans |= {name: plan_from_builtins(plan) for name, plan in told.items()}
+    return options, Resumed(results, states, plans, by_key)
 
 
-def _alone(query: Shareable) -> BatchQuery:
-    return replace(query.query, candidates=())
+def _key_of(piece: Piece) -> str:
+    """What a part of a shared step computes, and how its columns are called."""
+    root = piece.plan.root
+    return f"{canonical_forms(root)[root].key} {' '.join(piece.plan.names)}"
+
+
+def _kept_data(kept: KeptResult) -> dict[str, Any]:
+    return {
+        "rows": kept.rows,
+        "bytes": kept.bytes,
+        "kept": kept.kept,
+        "pieces": list(kept.pieces),
+        "schema": kept.schema,
+    }
+
+
+def _kept_of(event: Event) -> KeptResult:
+    from headway.spark.results import KeptResult
+
+    data = event.data
+    return KeptResult(
+        data["rows"], data["bytes"], tuple(data["pieces"]), data["schema"], data["kept"]
+    )
 
 
 def _report_of(number: int, batch: MiniBatch, work: SharedWork, began: float) -> MiniBatchReport:

@@ -54,6 +54,10 @@ class PlannedQuery:
     """Its stages on the pipelined engine; made for explaining."""
     session_frames: Mapping[str, DataFrame] = field(default_factory=dict, repr=False)
     """Frames of sources that only this session can read, by their id."""
+    deadline: float | None = None
+    """In a batch: seconds from its start, where the query has a deadline of its own."""
+    priority: float = 0.0
+    """In a batch: queries with a higher one are taken first."""
     imported: ImportedPlan | None = field(default=None, repr=False)
     """The plan as Spark made it, before an engine was chosen for it."""
     states: Mapping[str, KeptResult] = field(default_factory=dict, repr=False)
@@ -193,7 +197,14 @@ class Shapes:
         """As `with_plan`, once per imported plan and state of what was observed."""
         known = self._known.get(id(imported))
         if known is not None and known[0] is imported and known[1] == len(observed):
-            return replace(known[2], name=query.name, sql=query.sql, frame=query.frame)
+            return replace(
+                known[2],
+                name=query.name,
+                sql=query.sql,
+                frame=query.frame,
+                deadline=query.deadline,
+                priority=query.priority,
+            )
         made = with_plan(query, imported, observed, wanted)
         self._known[id(imported)] = (imported, len(observed), replace(made, frame=None))
         while len(self._known) > _MOST_SHAPES:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from headway.plan.cardinalities import Statistics
-from headway.plan.nodes import QueryPlan, StateScan
+from headway.plan.graph import replace_nodes, walk, with_root
+from headway.plan.nodes import Aggregate, Join, Node, QueryPlan, Scan, Sort, StateScan, Window
 from headway.plan.sources import Source
 from headway.session.planning import PlannedQuery, statistics_of, with_engine
 from headway.session.uniqueness import is_unique_key
+from headway.sharing.checkpoints import StageChoice, choose_checkpoints
+from headway.sharing.cost_model import CostModel
+from headway.sharing.costs import Work
 from headway.sharing.estimates import expectation
 from headway.sharing.finishing import finished
-from headway.sharing.global_plan import Candidate, PlannedChain
+from headway.sharing.global_plan import Candidate, PlannedChain, walk_chain, work_of
 from headway.sharing.members import Member, NotShared, find_members
 from headway.sharing.mini_batches import BatchQuery, MiniBatch
 from headway.sharing.overlap import JoinGraph, join_graph
@@ -42,6 +46,10 @@ class SharedStep:
     plan: SharedPlan
     chain: PlannedChain
     queries: tuple[str, ...]
+
+    @property
+    def chain_work(self) -> Work:
+        return work_of(self.chain)
 
     @property
     def state(self) -> StateScan:
@@ -76,6 +84,22 @@ def shareable(planned: PlannedQuery) -> Shareable:
     return Shareable(planned, BatchQuery(planned.name, tuple(candidates)), graph, tuple(refused))
 
 
+def work_alone(planned: PlannedQuery) -> Work:
+    """What a query costs that shares nothing, as far as its estimates tell."""
+    if planned.plan is None or planned.estimates is None:
+        return Work(steps=1)
+    rows = {node: found.rows for node, found in planned.estimates.items()}
+    total = Work(steps=1)
+    for node in walk(planned.plan.root):
+        if isinstance(node, Scan):
+            total += Work(values_read=rows[node] * (1 + len(node.columns)))
+        elif isinstance(node, Join):
+            total += Work(rows_built=rows[node.build_input], rows_probed=rows[node.probe_input])
+        elif isinstance(node, Aggregate | Sort | Window):
+            total += Work(rows_grouped=rows[node.input])
+    return total
+
+
 def _rows(source: Source, statistics: Statistics) -> float:
     known = statistics(source)
     return float(known.rows) if known is not None else 0.0
@@ -100,29 +124,96 @@ def shared_work(batch: MiniBatch, prefix: str) -> SharedWork:
     return work
 
 
-def planned_step(
-    step: SharedStep, users: Iterable[PlannedQuery], observed: Mapping[str, float], wanted: str
+@dataclass(frozen=True)
+class Piece:
+    """A part of a shared step that is run by itself, its result kept."""
+
+    name: str
+    plan: QueryPlan
+
+
+Checkpoints = Literal["selective", "all", "none"]
+
+
+def pieces_of(
+    step: SharedStep,
+    model: CostModel,
+    budget: float,
+    failures_per_hour: float,
+    checkpoints: Checkpoints,
+) -> tuple[list[Piece], float]:
+    """The step cut where a checkpoint is worth it, first part first; and what the cuts cost."""
+    _, reached = walk_chain(step.chain)
+    whole = model.predict(step.chain_work)
+    stages = [
+        StageChoice(
+            step.name,
+            position,
+            len(step.queries),
+            model.predict(found.work),
+            max(0.0, whole - model.predict(found.work)),
+            found.rows * 8 * len(node.schema),
+        )
+        for position, (found, node) in enumerate(zip(reached, step.plan.joined, strict=True))
+    ]
+    if checkpoints == "selective":
+        chosen = choose_checkpoints(stages, budget, failures_per_hour)
+    else:
+        chosen = stages if checkpoints == "all" else []
+    pieces: list[Piece] = []
+    replaced: dict[Node, Node] = {}
+    for stage in sorted(chosen, key=lambda stage: stage.position):
+        node = step.plan.joined[stage.position]
+        name = f"{step.name}-after-{stage.position + 1}"
+        below = replace_nodes(node, dict(replaced))
+        pieces.append(Piece(name, QueryPlan(below, below.column_names, step.plan.plan.settings)))
+        replaced = {node: StateScan("batch", name, node.schema)}
+    last = replace_nodes(step.plan.plan.root, dict(replaced))
+    pieces.append(Piece(step.name, with_root(step.plan.plan, last)))
+    return pieces, sum(stage.cost for stage in chosen)
+
+
+def planned_piece(
+    piece: Piece,
+    states: Mapping[str, KeptResult],
+    users: Iterable[PlannedQuery],
+    observed: Mapping[str, float],
+    wanted: str,
 ) -> PlannedQuery:
-    """A shared step as a query for an engine."""
+    """A part of a shared step as a query for an engine."""
     sources = [user.imported for user in users if user.imported is not None]
     statistics = statistics_of(sources[0])
     frames = {name: frame for each in sources for name, frame in each.frames.items()}
-    query = PlannedQuery(step.name, "", None, session_frames=frames)
-    return with_engine(query, step.plan.plan, statistics, observed, wanted)
+    read = {node.state for node in walk(piece.plan.root) if isinstance(node, StateScan)}
+    query = PlannedQuery(
+        piece.name,
+        "",
+        None,
+        session_frames=frames,
+        states={name: states[name] for name in read},
+    )
+    return with_engine(query, piece.plan, statistics, observed, wanted)
+
+
+def finishing_plan(
+    planned: PlannedQuery, shares: list[tuple[Member, Share, SharedStep]]
+) -> QueryPlan:
+    """What is left of a query once its shared steps are done."""
+    assert planned.imported is not None
+    return finished(
+        planned.imported.plan, [(member, share, step.state) for member, share, step in shares]
+    )
 
 
 def finishing_query(
     planned: PlannedQuery,
-    shares: list[tuple[Member, Share, SharedStep]],
+    plan: QueryPlan,
     states: Mapping[str, KeptResult],
     observed: Mapping[str, float],
     wanted: str,
 ) -> PlannedQuery:
-    """What is left of a query once its shared steps are done."""
+    """That plan as the query to run."""
     assert planned.imported is not None
-    plan: QueryPlan = finished(
-        planned.imported.plan, [(member, share, step.state) for member, share, step in shares]
-    )
-    names = {step.name for _, _, step in shares}
-    query = replace(planned, states={name: states[name] for name in names})
+    read = {node.state for node in walk(plan.root) if isinstance(node, StateScan)}
+    query = replace(planned, states={name: states[name] for name in read})
     return with_engine(query, plan, statistics_of(planned.imported), observed, wanted)

@@ -111,8 +111,21 @@ def _fits(chain: Chain, candidate: Candidate) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """After a join: the work so far, and the rows that are left."""
+
+    work: Work
+    rows: float
+
+
 def work_of(planned: PlannedChain) -> Work:
     """All that a chain costs, from reading its tables to the finished queries."""
+    return walk_chain(planned)[0]
+
+
+def walk_chain(planned: PlannedChain) -> tuple[Work, list[Reached]]:
+    """The whole work of a chain, and where it stands after each join."""
     chain = planned.chain
     expected = planned.expected
     root = expected[0].rows[chain.seats[0].shape.root]
@@ -121,6 +134,7 @@ def work_of(planned: PlannedChain) -> Work:
     total += Work(conditions=root * _levels(chain, chain.root))
     surviving = [e.share[s.shape.root] for s, e in zip(chain.seats, expected, strict=True)]
     fan_out = 1.0
+    reached: list[Reached] = []
     for role in chain.roles:
         rows = root * fan_out * any_of(surviving)
         users = list(role.users.items())
@@ -136,6 +150,7 @@ def work_of(planned: PlannedChain) -> Work:
         fan_out *= max(expected[n].fan_out[s.table] for n, s in users)
         for number, used in users:
             surviving[number] *= expected[number].share[used.table]
+        reached.append(Reached(total, root * fan_out * any_of(surviving)))
     surviving = [s * e.across for s, e in zip(surviving, expected, strict=True)]
     rows = root * fan_out * any_of(surviving)
     classes: dict[tuple[str, ...], list[int]] = {}
@@ -146,7 +161,7 @@ def work_of(planned: PlannedChain) -> Work:
         groups = max(expected[n].groups for n in members) * len(members)
         kept = min(routed, groups) if chain.grouped else routed
         total += Work(rows_routed=rows, rows_grouped=routed if chain.grouped else 0, rows_kept=kept)
-    return total
+    return total, reached
 
 
 def any_of(shares: list[float]) -> float:

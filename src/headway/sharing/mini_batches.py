@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from headway.sharing.checkpoints import seconds_with_failures
 from headway.sharing.cost_model import CostModel
 from headway.sharing.global_plan import Candidate, GlobalPlan
 from headway.sharing.overlap import OverlapGraph
@@ -44,33 +45,38 @@ class Rules:
     weak_overlap: float = WEAK_OVERLAP
     fixed_size: int | None = None
     shared_costs: bool = True
+    failures_per_hour: float = 0.0
+    workers: int = 1
 
 
 def next_mini_batch(
     queries: Sequence[BatchQuery],
     graph: OverlapGraph,
     order: Sequence[int],
-    remaining: float,
+    remaining: Sequence[float],
     model: CostModel,
     rules: Rules = Rules(),  # noqa: B008 - frozen
 ) -> MiniBatch | None:
     """The first mini-batch of the queries in `order` (numbers of `queries` and of the graph's
-    vertices) that fits into the `remaining` seconds; None when not even one query does.
+    vertices) that fits into the seconds that remain for each of its queries; None when not even
+    one query does.
 
     A query that does not fit by itself is passed over. The first rule looks at the queries that
     are not taken yet.
     """
+    left = float("inf")
     batch = MiniBatch(plan=GlobalPlan(model.rates, shared_costs=rules.shared_costs))
     waiting = list(order)
     for number in order:
         query = queries[number]
-        grown = _grown(batch, query, model)
-        if rules.fixed_size is None and grown.seconds > remaining:
+        grown = _grown(batch, query, model, rules)
+        if rules.fixed_size is None and grown.seconds > min(left, remaining[number]):
             if not batch.queries:
                 continue  # too long by itself: another one may fit
             batch.closed_by = f"with {query.name} it would take longer than is left"
             return batch
         batch = grown
+        left = min(left, remaining[number])
         waiting.remove(number)
         if rules.fixed_size is not None:
             if len(batch.queries) >= rules.fixed_size:
@@ -84,11 +90,12 @@ def next_mini_batch(
     return batch if batch.queries else None
 
 
-def _grown(batch: MiniBatch, query: BatchQuery, model: CostModel) -> MiniBatch:
+def _grown(batch: MiniBatch, query: BatchQuery, model: CostModel, rules: Rules) -> MiniBatch:
     assert batch.plan is not None
     plan = batch.plan.copy()
     for candidate in query.candidates:
         plan.add(candidate)
     singles = [q for q in (*batch.queries, query) if not q.candidates]
     seconds = model.cautious(plan.work) + sum(q.alone for q in singles) * (1 + model.margin)
+    seconds = seconds_with_failures(seconds, rules.failures_per_hour, rules.workers)
     return MiniBatch([*batch.queries, query], plan, seconds, batch.closed_by)

@@ -82,6 +82,8 @@ class SharedPlan:
     plan: QueryPlan
     shares: dict[int, Share]
     classes: tuple[RowClass, ...]
+    joined: tuple[Node, ...]
+    """The rows after each join of the chain, in order: where the plan can be cut."""
 
 
 def shared_plan(chain: Chain, is_unique: IsUnique) -> SharedPlan:
@@ -111,15 +113,17 @@ class _Builder:
         waiting = [(seat, c) for seat in chain.seats for c in seat.shape.across]
         node = self._table(chain.root, chain.source, chain.everyone)
         self._words = self._wanted(chain.root)
-        joined = {chain.root}
+        labels = {chain.root}
+        joined: list[Node] = []
         for number, role in enumerate(chain.roles, 1):
             node = self._joined(node, role, number)
-            joined.add(role.label)
-            ready = [(s, c) for s, c in waiting if self._labels(s, c) <= joined]
+            labels.add(role.label)
+            ready = [(s, c) for s, c in waiting if self._labels(s, c) <= labels]
             waiting = [each for each in waiting if each not in ready]
             if ready:
                 node = self._tested(node, ready, number)
-        return self._routed(node)
+            joined.append(node)
+        return self._routed(node, tuple(joined))
 
     # Tables.
 
@@ -312,7 +316,7 @@ class _Builder:
         replaced = substitute(expression.text, text)
         return Expression(replaced, expression.type, expression.nullable)
 
-    def _routed(self, node: Node) -> SharedPlan:
+    def _routed(self, node: Node, joined: tuple[Node, ...]) -> SharedPlan:
         chain = self._chain
         classes, numbers = classes_of(chain.seats, self.named, grouped=chain.grouped)
         table = _Columns(self._count)
@@ -336,7 +340,7 @@ class _Builder:
             )
             for seat in chain.seats
         }
-        return SharedPlan(plan, shares, tuple(classes))
+        return SharedPlan(plan, shares, tuple(classes), joined)
 
     def _share(
         self,

@@ -31,13 +31,14 @@ from headway.storage.events import END, Event, EventLog, LogHead
 from headway.storage.failures import missing
 from headway.storage.manifest import Manifest, decode_manifest, encode_manifest
 from headway.storage.paths import check_path, join
-from headway.storage.processes import is_gone
+from headway.storage.processes import ProcessRecord, is_gone, this_process
 from headway.storage.store import ReliableStore
 
 RUNS_FOLDER = "runs"
 LAST = "last"
 QUERY_DONE = "query_done"
 QUERY_FAILED = "query_failed"
+TAKEN_OVER = "taken_over"
 
 EndStatus = Literal["done", "failed", "interrupted"]
 RunStatus = Literal["running", "done", "failed", "interrupted", "lost", "damaged"]
@@ -132,6 +133,14 @@ class Run:
         self._log.end(event, self._stored_pieces())
         self._ended = True
 
+    def take_over(self) -> None:
+        """Says that this process drives the run from now on."""
+        self.append(TAKEN_OVER, None, driver=msgspec.to_builtins(this_process()))
+
+    def age(self) -> float:
+        """Seconds since the run began."""
+        return _seconds(self.manifest.created_at, self._clock.now().isoformat())
+
     def write_piece(self, name: str, data: Data, *, if_absent: bool = False) -> None:
         self._refuse_ended()
         self.store.write(self._piece(name), data, if_absent=if_absent)
@@ -189,7 +198,7 @@ class Run:
         if end is not None:
             status = end.data["status"]
         else:
-            status = "lost" if is_gone(self.manifest.driver) else "running"
+            status = "lost" if is_gone(_driver(self.manifest, events)) else "running"
         now = self._clock.now().isoformat()
         last = end.at if end else (events[-1].at if events else self.manifest.created_at)
         outcomes = {e.query: e.kind for e in events if e.kind in (QUERY_DONE, QUERY_FAILED)}
@@ -230,6 +239,15 @@ class Run:
             raise StoreConflict(
                 f"run {self.run_id} has ended", hint="nothing is added to a run after its end"
             )
+
+
+def _driver(manifest: Manifest, events: Iterable[Event]) -> ProcessRecord:
+    """The process that drives the run, or did so last."""
+    driver = manifest.driver
+    for event in events:
+        if event.kind == TAKEN_OVER:
+            driver = msgspec.convert(event.data["driver"], ProcessRecord)
+    return driver
 
 
 def run_folder(run_id: str) -> str:

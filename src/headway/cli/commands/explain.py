@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headway.base.errors import WrongUsage
 from headway.cli import options
-from headway.cli.output import print_error, print_json, stdout
+from headway.cli.output import plural, print_error, print_json, stdout
 from headway.cli.sessions import open_session
 from headway.cli.statements import read_statements
-from headway.cli.steps import steps_bar
+from headway.cli.steps import spinner, steps_bar
 
 if TYPE_CHECKING:
     from headway.session import PlannedQuery
+    from headway.session.batch_plans import BatchPlan
 
 
 def explain(
@@ -21,6 +24,15 @@ def explain(
     tables: options.Tables = None,
     texts: options.Texts = None,
     name: options.Name = None,
+    deadline: options.Deadline = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.svg",
+            help="With --deadline: draw the batch into this file.",
+            show_default=False,
+        ),
+    ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
     store: options.Store = None,
@@ -30,6 +42,8 @@ def explain(
 ) -> None:
     """Show how queries would run: plan, row estimates, pipelines, engine. Nothing is run.
 
+    With a deadline: how much they overlap, their order, the mini-batches, and what each shares.
+
     Temporary views and settings of a file are made, for the statements after them. Other commands,
     such as INSERT, are refused: Spark would run them as soon as it sees them.
     """
@@ -37,6 +51,12 @@ def explain(
     statements = read_statements(files or (), texts or (), name)
     with open_session(settings, tables or (), quiet=quiet) as session:
         queries = [session.sql(statement.sql, name=statement.name) for statement in statements]
+        if deadline is not None:
+            seconds = options.seconds_of(deadline, "--deadline")
+            with spinner(f"planning {plural(len(queries), 'query', 'queries')}", quiet=quiet):
+                batch = session.explain_batch(queries, deadline=seconds)
+            _tell_batch(batch, picture, json=json)
+            raise typer.Exit(0)
         planned: list[PlannedQuery] = []
         with steps_bar("planning", quiet=quiet) as tell:
             for number, query in enumerate(queries):
@@ -52,3 +72,15 @@ def explain(
                 if each.error is not None:
                     print_error(each.error, of=each.name)
     raise typer.Exit(int(any(each.error is not None for each in planned)))
+
+
+def _tell_batch(batch: BatchPlan, picture: Path | None, *, json: bool) -> None:
+    if picture is not None:
+        try:
+            picture.expanduser().write_text(batch.picture(), encoding="utf-8")
+        except OSError as error:
+            raise WrongUsage(f"{picture} cannot be written: {error.strerror}") from error
+    if json:
+        print_json(batch.to_builtins())
+    else:
+        stdout().print(batch.explain(), soft_wrap=True, markup=False, highlight=False)

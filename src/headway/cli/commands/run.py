@@ -10,6 +10,7 @@ import typer
 from headway.base.errors import HeadwayError, WrongUsage
 from headway.cli import options
 from headway.cli.batch import Outcome, print_interrupted, print_outcome, run_batch
+from headway.cli.deadlines import batch_from
 from headway.cli.interrupts import INTERRUPTED
 from headway.cli.output import error_object, print_error, print_json, stdout
 from headway.cli.rows import kept_rows, prepare_folder, print_rows, write_parquet
@@ -44,6 +45,11 @@ def run(
             show_default=False,
         ),
     ] = None,
+    deadline: options.Deadline = None,
+    after_deadline: options.AfterDeadlineOption = "stop",
+    deadlines_of: options.DeadlinesOf = None,
+    priorities: options.Priorities = None,
+    failures_per_hour: options.Failures = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
     store: options.Store = None,
@@ -54,7 +60,8 @@ def run(
     """Run SQL queries through Spark, as one run that is kept.
 
     A query that fails does not keep the others from running; the exit code is then 1. Ctrl-C stops
-    the run and keeps what is done.
+    the run and keeps what is done. With a deadline, the queries share their common work, and as
+    many as possible are done in time; those that are not make the exit code 3.
     """
     settings = options.settings_from(config, assignments, store=store, master=master)
     statements = read_statements(files or (), texts or (), name)
@@ -63,9 +70,17 @@ def run(
             "the rows are not kept, so they cannot be written or shown",
             hint="set results.keep=true, or leave out --out and --show",
         )
+    asked = batch_from(
+        [statement.name for statement in statements],
+        deadline,
+        after_deadline,
+        deadlines_of,
+        priorities,
+        failures_per_hour,
+    )
     folder = prepare_folder(out) if out is not None else None
     with open_session(settings, tables or (), quiet=quiet) as session:
-        outcome = run_batch(session, statements, quiet=quiet, json=json)
+        outcome = run_batch(session, statements, asked, quiet=quiet, json=json)
         results = _Results(session, outcome, show)
         problems = results.write(folder) if folder is not None else {}
         if json:

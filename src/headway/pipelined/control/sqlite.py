@@ -83,6 +83,7 @@ class SqliteStore:
                 f"the control store {self._path} is of version {version}",
                 hint=f"this release reads version {FORMAT_VERSION}",
             )
+
     @contextmanager
     def _translated(self, done: str) -> Iterator[None]:
         try:

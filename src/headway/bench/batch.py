@@ -1,0 +1,312 @@
+"""How many queries of a batch are done by a deadline: one by one, with plain sharing, and as here.
+
+The deadline of a workload is the time in which a third of its queries is done one by one. Goodput
+is the number of queries done by then; all techniques run on the same executors.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from headway.base.errors import HeadwayError
+from headway.bench.kills import kill_executor
+from headway.bench.peers import same_rows
+from headway.workloads import WORKLOADS
+from headway.workloads.batches import high_share, low_share, regular_share
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from headway.bench.benchmark import BenchmarkOptions
+    from headway.session import Policy, Session
+
+WORKLOAD_TEXTS: Mapping[str, Callable[[], dict[str, str]]] = {
+    "low": low_share,
+    "high": high_share,
+    "regular": regular_share,
+}
+_DATAPATH_SIZE = 16
+"""Queries in a mini-batch of Datapath, as in the paper."""
+_FAILURES = (1, 2, 3, 4)
+_DEADLINES = (0.25, 0.5, 1.0, 2.0, 4.0)
+_EXECUTORS = 4
+_PATIENCE = 60.0
+SHORTEST_FIRST, DATAPATH, OURS = "shortest_first", "datapath", "ours"
+ALONE = "query_at_a_time"
+
+
+@dataclass
+class _Workload:
+    name: str
+    texts: dict[str, str]
+    deadline: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By query, alone on Spark."""
+    rows: dict[str, pa.Table] = field(default_factory=dict)
+
+
+def measure_batch(
+    spark: SparkSession, options: BenchmarkOptions, progress: Callable[[str, int, int], None]
+) -> dict[str, Any]:
+    import headway
+
+    folder = options.data / f"tpcds-{options.scale:g}"
+    WORKLOADS["tpcds"].generate(options.scale, folder)
+    workloads = [_Workload(name, texts()) for name, texts in WORKLOAD_TEXTS.items()]
+    with TemporaryDirectory(prefix="headway-bench-", dir=options.data) as store:
+        common: dict[str, Any] = {"store_url": store, "statistics_observe": "false"}
+        with (
+            headway.session(spark, **common) as session,
+            headway.session(spark, workers=session.workers, engine_name="spark", **common) as plain,
+        ):
+            session.tables(folder)
+            bench = _Bench(session, plain, progress)
+            for workload in workloads:
+                bench.prepare(workload)
+            return bench.measure(workloads, options)
+
+
+class _Bench:
+    def __init__(
+        self, session: Session, plain: Session, progress: Callable[[str, int, int], None]
+    ) -> None:
+        self._session = session
+        self._plain = plain
+        self._spark = session.spark
+        self._progress = progress
+        self._steps = 0
+        self.equal = True
+        self.planning: list[float] = []
+        self.different: list[str] = []
+        session.workers.start()
+
+    def _tell(self, what: str) -> None:
+        self._progress(what, self._steps, self._steps + 1)
+        self._steps += 1
+
+    def prepare(self, workload: _Workload) -> None:
+        """Every query alone on Spark: its rows, how long it takes, and the deadline."""
+        first = next(iter(workload.texts.values()))
+        for _ in range(2):
+            self._spark.sql(first).toArrow()
+        began = time.monotonic()
+        third = -(-len(workload.texts) // 3)
+        for number, (name, text) in enumerate(workload.texts.items(), 1):
+            self._tell(f"{workload.name}: {name} alone")
+            started = time.monotonic()
+            workload.rows[name] = self._spark.sql(text).toArrow()
+            workload.seconds[name] = time.monotonic() - started
+            if number == third:
+                workload.deadline = time.monotonic() - began
+
+    def measure(self, workloads: list[_Workload], options: BenchmarkOptions) -> dict[str, Any]:
+        calm = {
+            workload.name: {
+                technique: self.goodput(workload, technique)
+                for technique in (ALONE, SHORTEST_FIRST, DATAPATH, OURS)
+            }
+            for workload in workloads
+        }
+        failing = {
+            workload.name: {
+                str(count): {
+                    technique: self.goodput(workload, technique, failures=count)
+                    for technique in (SHORTEST_FIRST, DATAPATH, OURS)
+                }
+                for count in _FAILURES
+            }
+            for workload in workloads
+        }
+        regular = workloads[-1]
+        by_deadline = {
+            f"{share:g}": {
+                technique: self.goodput(regular, technique, deadline=share * regular.deadline)
+                for technique in (SHORTEST_FIRST, DATAPATH, OURS)
+            }
+            for share in _DEADLINES
+        }
+        without = {
+            workload.name: {
+                part: self.goodput(workload, OURS, policy=policy, deadline=workload.deadline / 2)
+                for part, policy in _ablations().items()
+            }
+            for workload in workloads
+        }
+        return self._report(workloads, calm, failing, by_deadline, without, options)
+
+    def goodput(
+        self,
+        workload: _Workload,
+        technique: str,
+        *,
+        failures: int = 0,
+        deadline: float | None = None,
+        policy: Policy | None = None,
+    ) -> int:
+        """Queries done by the deadline, with so many executors killed at regular times."""
+        seconds = deadline or workload.deadline
+        told = f" with {failures} failures" if failures else ""
+        self._tell(f"{workload.name}: {technique}{told}")
+        self._await_executors()
+        with self._killing(failures, seconds):
+            if technique in (ALONE, SHORTEST_FIRST):
+                return self._alone(workload, technique, seconds)
+            return self._shared(workload, technique, seconds, policy)
+
+    def _alone(self, workload: _Workload, technique: str, seconds: float) -> int:
+        names = list(workload.texts)
+        if technique == SHORTEST_FIRST:  # by the times that they really take
+            names.sort(key=lambda name: workload.seconds[name])
+        done = 0
+        over = threading.Event()
+
+        def stop() -> None:
+            over.set()
+            self._spark.sparkContext.cancelAllJobs()
+
+        timer = threading.Timer(seconds, stop)
+        timer.start()
+        try:
+            for name in names:
+                with suppress(Exception):
+                    rows = self._spark.sql(workload.texts[name]).toArrow()
+                    if over.is_set():
+                        break
+                    self._compare(workload, name, rows)
+                    done += 1
+                if over.is_set():
+                    break
+        finally:
+            timer.cancel()
+            timer.join()
+        return done
+
+    def _shared(
+        self, workload: _Workload, technique: str, seconds: float, policy: Policy | None
+    ) -> int:
+        from headway.session import Policy
+
+        session = self._session
+        if technique == DATAPATH:
+            policy = Policy(
+                shuffle=False,
+                shared_costs=False,
+                fixed_size=_DATAPATH_SIZE,
+                checkpoints="none",
+            )
+        queries = [session.sql(text, name=name) for name, text in workload.texts.items()]
+        handle = session.batch(queries, deadline=seconds, policy=policy)
+        with suppress(HeadwayError):
+            handle.wait()
+        batch = handle.batch()
+        if technique == OURS and policy is None:
+            self.planning.append(batch.planning / seconds)
+        done = [name for name, at in batch.finished_at.items() if at <= seconds]
+        for name in done:
+            self._compare(workload, name, handle.arrow(name))
+        return len(done)
+
+    def _compare(self, workload: _Workload, name: str, rows: pa.Table) -> None:
+        if not same_rows(rows, workload.rows[name]):
+            self.equal = False
+            self.different.append(name)
+
+    @contextmanager
+    def _killing(self, count: int, seconds: float) -> Iterator[None]:
+        """Executors are killed at regular times, each of those that are there then."""
+        timers = [
+            threading.Timer(seconds * (number + 1) / (count + 1), self._kill_one)
+            for number in range(count)
+        ]
+        for timer in timers:
+            timer.daemon = True
+            timer.start()
+        try:
+            yield
+        finally:
+            for timer in timers:
+                timer.cancel()
+            for timer in timers:
+                timer.join()
+
+    def _kill_one(self) -> None:
+        from headway.spark.executors import list_executors
+
+        executors = list_executors(self._spark)
+        if executors:
+            with suppress(HeadwayError):
+                kill_executor(self._spark.sparkContext.applicationId, executors[-1].id)
+
+    def _await_executors(self) -> None:
+        """All executors and their workers are there before a measurement begins."""
+        from headway.spark.executors import list_executors
+
+        patience = time.monotonic() + _PATIENCE
+        while time.monotonic() < patience:
+            workers = len(self._session.workers.executors)
+            if len(list_executors(self._spark)) >= _EXECUTORS and workers >= _EXECUTORS:
+                break
+            time.sleep(0.1)
+        self._spark.range(0, 1000, 1, 2 * _EXECUTORS).selectExpr("sum(id)").collect()
+
+    def _report(
+        self,
+        workloads: list[_Workload],
+        calm: dict[str, dict[str, int]],
+        failing: dict[str, dict[str, dict[str, int]]],
+        by_deadline: dict[str, dict[str, int]],
+        without: dict[str, dict[str, int]],
+        options: BenchmarkOptions,
+    ) -> dict[str, Any]:
+        failed = [counts for of in failing.values() for counts in of.values()]
+        runs = [*calm.values(), *failed]
+        lowest = min(_over(counts, base) for counts in runs for base in (SHORTEST_FIRST, DATAPATH))
+        return {
+            "benchmark": "batch",
+            "scale": options.scale,
+            "master": self._spark.sparkContext.master,
+            "queries": {workload.name: len(workload.texts) for workload in workloads},
+            "deadlines": {workload.name: round(workload.deadline, 2) for workload in workloads},
+            "over_shortest_first": _mean(calm.values(), SHORTEST_FIRST),
+            "over_datapath": _mean(calm.values(), DATAPATH),
+            "over_shortest_first_with_failures": _mean(failed, SHORTEST_FIRST),
+            "over_datapath_with_failures": _mean(failed, DATAPATH),
+            "lowest_ratio": lowest,
+            "rows_equal": self.equal,
+            "different": dict(Counter(self.different)),
+            "planning_share": max(self.planning),
+            "goodput": calm,
+            "goodput_with_failures": failing,
+            "goodput_by_deadline": by_deadline,
+            "goodput_without": without,
+        }
+
+
+def _ablations() -> dict[str, Policy]:
+    from headway.session import Policy
+
+    return {
+        "nothing left out": Policy(),
+        "shuffling": Policy(shuffle=False),
+        "shared costs": Policy(shared_costs=False),
+        "dynamic mini-batches": Policy(fixed_size=_DATAPATH_SIZE),
+        "selective checkpoints": Policy(checkpoints="all"),
+        "sharing": Policy(share=False),
+    }
+
+
+def _over(counts: Mapping[str, int], base: str) -> float:
+    return counts[OURS] / max(1, counts[base])
+
+
+def _mean(runs: Any, base: str) -> float:
+    return statistics.mean(_over(counts, base) for counts in runs)

@@ -1,0 +1,104 @@
+"""How a batch is planned: what was asked for, the order of its queries, the next mini-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from headway.session.planning import PlannedQuery
+from headway.session.sharing import Checkpoints, Shareable, shareable, work_alone
+from headway.sharing.checkpoints import BUDGET_SHARE
+from headway.sharing.cost_model import CostModel
+from headway.sharing.mini_batches import BatchQuery, MiniBatch, Rules, next_mini_batch
+from headway.sharing.overlap import OverlapGraph
+from headway.sharing.query_order import exact_order, heuristic_order
+
+AfterDeadline = Literal["stop", "continue"]
+_EXACT_QUERIES = 24
+_EXACT_SHARE = 0.01
+"""The part of the deadline that the exact order may take to be found."""
+_MOST_EXACT_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a batch is planned. The parts can be turned off, to see what each of them gives."""
+
+    share: bool = True
+    shuffle: bool = True
+    shared_costs: bool = True
+    fixed_size: int | None = None
+    """A number of queries in place of the rules that close mini-batches."""
+    checkpoints: Checkpoints = "selective"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOptions:
+    """`deadline` is in seconds from `began`, by the monotonic clock; None for none."""
+
+    began: float
+    deadline: float | None = None
+    after_deadline: AfterDeadline = "stop"
+    policy: Policy = Policy()
+    failures_per_hour: float = 0.0
+    checkpoint_share: float = BUDGET_SHARE
+    workers: int = 1
+
+
+def described(query: PlannedQuery, model: CostModel) -> Shareable:
+    """A query as the planner sees it."""
+    found = shareable(query)
+    alone = model.predict(work_alone(query))
+    return replace(found, query=replace(found.query, alone=alone))
+
+
+class BatchPlanner:
+    """The order of the queries, found once, and the mini-batches cut from it."""
+
+    def __init__(self, queries: list[Shareable], options: BatchOptions) -> None:
+        policy = options.policy
+        self._queries = [each.query if policy.share else _alone(each) for each in queries]
+        self.numbers = {query.name: number for number, query in enumerate(self._queries)}
+        self.graph = OverlapGraph([each.graph for each in queries])
+        self._rules = Rules(
+            fixed_size=policy.fixed_size,
+            shared_costs=policy.shared_costs,
+            failures_per_hour=options.failures_per_hour,
+            workers=options.workers,
+        )
+        order = list(range(len(queries)))
+        if policy.shuffle:
+            order = self._shuffled(options.deadline)
+        self.order = sorted(order, key=lambda number: _urgency(queries[number].planned))
+
+    def _shuffled(self, deadline: float | None) -> list[int]:
+        if self.graph.size > _EXACT_QUERIES:
+            return heuristic_order(self.graph)
+        seconds = _MOST_EXACT_SECONDS
+        if deadline is not None:
+            seconds = min(seconds, _EXACT_SHARE * deadline)
+        return exact_order(self.graph, seconds)
+
+    def next(self, waiting: list[str], left: Mapping[str, float], model: CostModel) -> MiniBatch:
+        """The next mini-batch. When nothing is expected to fit, the shortest query is tried."""
+        numbers = {self.numbers[name] for name in waiting}
+        order = [number for number in self.order if number in numbers]
+        remaining = [left.get(query.name, float("inf")) for query in self._queries]
+        found = self._cut(order, remaining, model)
+        if found is not None:
+            return found
+        hopeful = [float("inf")] * len(self._queries)
+        batches = [self._cut([number], hopeful, model) for number in order]
+        return min((each for each in batches if each is not None), key=lambda each: each.seconds)
+
+    def _cut(self, order: list[int], remaining: list[float], model: CostModel) -> MiniBatch | None:
+        return next_mini_batch(self._queries, self.graph, order, remaining, model, self._rules)
+
+
+def _urgency(query: PlannedQuery) -> tuple[float, float]:
+    return -query.priority, float("inf") if query.deadline is None else query.deadline
+
+
+def _alone(query: Shareable) -> BatchQuery:
+    return replace(query.query, candidates=())

@@ -1,0 +1,238 @@
+"""Batches with a deadline: the rows of every query alone, failures that stay alone, the clock."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headway.base.errors import WrongUsage
+from headway.plan.spark_sql import to_spark_sql
+from headway.session import Policy, Session
+from headway.session import session as headway_session
+from headway.session.batches import SHARED_DONE, TO_FINISH, BatchHandle
+from headway.session.workers import Workers
+from headway.spark.compare import same_result
+from headway.storage import QUERY_DONE, Run, open_store
+from headway.testing.dataflows import rows_of
+from headway.testing.random_batches import make_star, random_batch
+from headway.workloads import WORKLOADS
+from headway.workloads.batches import high_share, low_share, regular_share
+
+SEED = int(os.environ.get("HEADWAY_TEST_SEED", time.time()))
+KINDS = {"low": low_share, "high": high_share, "regular": regular_share}
+ENGINES = ("auto", "spark")
+Sessions = Callable[[str], SparkSession]
+
+
+def run_batch(session: Session, texts: dict[str, str], **options: object) -> BatchHandle:
+    queries = [session.sql(text, name=name) for name, text in texts.items()]
+    handle = session.batch(queries, **options)  # type: ignore[arg-type]
+    handle.wait()
+    return handle
+
+
+def check_rows(session: Session, handle: BatchHandle, texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        verdict = same_result(session.spark.sql(text), handle.result(name))
+        assert verdict.equal, (name, verdict.difference)
+
+
+def opened(spark: SparkSession, workers: Workers, folder: Path, engine: str = "auto") -> Session:
+    return headway_session(spark, workers=workers, store_url=str(folder), engine_name=engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_query_has_the_rows_that_it_has_alone(
+    kind: str, engine: str, workload_session: Sessions, workers: Workers, tmp_path: Path
+) -> None:
+    texts = KINDS[kind](seed=SEED, count=6)
+    print(f"seed {SEED}")
+    with opened(workload_session("tpcds"), workers, tmp_path, engine) as session:
+        handle = run_batch(session, texts, deadline=600)
+        assert sum(each.shared_steps for each in handle.batch().mini_batches) >= 1
+        assert {str(query.status) for query in handle.progress()} == {"done"}
+        check_rows(session, handle, texts)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_queries_of_a_workload(
+    kind: str, engine: str, workload_session: Sessions, workers: Workers, tmp_path: Path
+) -> None:
+    texts = KINDS[kind]()
+    with opened(workload_session("tpcds"), workers, tmp_path, engine) as session:
+        handle = run_batch(session, texts, deadline=3600)
+        check_rows(session, handle, texts)
+
+
+def test_tpch_as_one_batch(workload_session: Sessions, workers: Workers, tmp_path: Path) -> None:
+    texts = WORKLOADS["tpch"].queries()
+    with opened(workload_session("tpch"), workers, tmp_path) as session:
+        handle = run_batch(session, texts, deadline=600)
+        assert sum(each.shared_steps for each in handle.batch().mini_batches) >= 1
+        check_rows(session, handle, texts)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(n, marks=pytest.mark.nightly if n >= 2 else ()) for n in range(200)],
+)
+def test_random_batches(number: int, spark: SparkSession, workers: Workers, tmp_path: Path) -> None:
+    """From texts, as users write them; half of the batches on each engine."""
+    seed = SEED + number
+    print(f"HEADWAY_TEST_SEED={seed}, the first batch")
+    rng = random.Random(seed)
+    (tmp_path / "tables").mkdir()
+    star = make_star(tmp_path / "tables", rng)
+    own = spark.newSession()
+    names = {}
+    for scan in (star.fact, *star.others.values()):
+        folder = tmp_path / "tables" / scan.source.table
+        own.read.parquet(str(folder)).createOrReplaceTempView(scan.source.table)
+        names[scan.source] = scan.source.table
+    plans = random_batch(star, rng, rng.choice((3, 8)))
+    texts = {
+        name: to_spark_sql(plan, lambda scan: names[scan.source])  # type: ignore[union-attr]
+        for name, plan in plans.items()
+    }
+    with opened(own, workers, tmp_path / "store", ENGINES[number % 2]) as session:
+        handle = run_batch(session, texts, deadline=600)
+        for name, text in texts.items():
+            wanted = Counter(rows_of(own.sql(text).toArrow()))
+            assert Counter(rows_of(handle.arrow(name))) == wanted, (name, text)
+
+
+def test_a_query_that_fails_fails_alone(
+    workload_session: Sessions, workers: Workers, tmp_path: Path
+) -> None:
+    texts = regular_share(seed=3, count=4)
+    bad = {
+        "wrong": "SELEC nothing",
+        "missing": "SELECT * FROM no_such_table",
+        "division": """
+            SELECT s_store_id, sum(ss_quantity / (s_store_sk - s_store_sk)) AS broken
+            FROM store_sales, store, date_dim
+            WHERE ss_store_sk = s_store_sk AND ss_sold_date_sk = d_date_sk AND d_year = 2000
+            GROUP BY s_store_id""",
+    }
+    with opened(workload_session("tpcds"), workers, tmp_path) as session:
+        handle = run_batch(session, {**texts, **bad}, deadline=600)
+        found = {query.name: str(query.status) for query in handle.progress()}
+        assert found == dict.fromkeys(texts, "done") | dict.fromkeys(bad, "failed")
+        check_rows(session, handle, texts)
+
+
+def test_at_the_deadline_what_is_not_done_is_late(
+    workload_session: Sessions, workers: Workers, tmp_path: Path
+) -> None:
+    slow = "SELECT count(*) AS n FROM range(60000) a JOIN range(60000) b ON a.id % 2 = b.id % 3"
+    texts = {"quick": "SELECT 1 AS one", "slow": slow}
+    with opened(workload_session("tpcds"), workers, tmp_path) as session:
+        began = time.monotonic()
+        handle = run_batch(session, texts, deadline=6, policy=Policy(shuffle=False))
+        assert time.monotonic() - began < 30
+        by_name = {query.name: query for query in handle.progress()}
+        assert str(by_name["quick"].status) == "done"
+        assert str(by_name["slow"].status) == "interrupted"
+        assert "deadline" in by_name["slow"].error.describe()  # type: ignore[union-attr]
+
+
+def test_past_the_deadline_a_batch_can_go_on(
+    workload_session: Sessions, workers: Workers, tmp_path: Path
+) -> None:
+    texts = regular_share(seed=4, count=3)
+    with opened(workload_session("tpcds"), workers, tmp_path) as session:
+        handle = run_batch(session, texts, deadline=0.05, after_deadline="continue")
+        assert {str(query.status) for query in handle.progress()} == {"done"}
+        assert min(handle.batch().finished_at.values()) > 0.05
+        check_rows(session, handle, texts)
+
+
+def test_urgent_queries_come_first(
+    workload_session: Sessions, workers: Workers, tmp_path: Path
+) -> None:
+    texts = list(regular_share(seed=8, count=4).values())
+    with opened(workload_session("tpcds"), workers, tmp_path) as session:
+        queries = [
+            session.sql(text, name=f"q{n}", priority=n, deadline=500 - n)
+            for n, text in enumerate(texts)
+        ]
+        handle = session.batch(queries, deadline=600, policy=Policy(share=False))
+        handle.wait()
+        done = handle.batch().finished_at
+        assert sorted(done, key=lambda name: done[name]) == ["q3", "q2", "q1", "q0"]
+
+
+def test_a_deadline_that_has_passed_is_refused(headway: Session) -> None:
+    with pytest.raises(WrongUsage, match="has passed"):
+        headway.batch(["SELECT 1"], deadline=0)
+
+
+@pytest.mark.parametrize("checkpoints", ["all", "none"])
+def test_checkpoints_change_no_row(
+    checkpoints: str, workload_session: Sessions, workers: Workers, tmp_path: Path
+) -> None:
+    texts = regular_share(seed=6, count=5)
+    with opened(workload_session("tpcds"), workers, tmp_path) as session:
+        policy = Policy(checkpoints=checkpoints)  # type: ignore[arg-type]
+        handle = run_batch(session, texts, deadline=600, policy=policy)
+        check_rows(session, handle, texts)
+        kept = [e.data["name"] for e in Run.open(session.store, handle.id).events()
+                if e.kind == SHARED_DONE]  # fmt: skip
+        assert any("-after-" in name for name in kept) == (checkpoints == "all")
+
+
+def test_a_batch_whose_driver_was_killed_goes_on(
+    workload_session: Sessions, workers: Workers, workload_data: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """What was done is not done again, and what was shared is used."""
+    tables = workload_data("tpcds")
+    store = open_store(str(tmp_path))
+    scenario = Path(__file__).with_name("batch_scenario.py")
+    process = subprocess.Popen(
+        [sys.executable, str(scenario), str(tmp_path), str(tables)], stdout=subprocess.PIPE
+    )
+    try:
+        run = _run_with(store, tmp_path, process)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert run.summary().status == "lost"
+    before = run.events()
+    done = {e.query for e in before if e.kind == QUERY_DONE}
+    assert done and len(done) < 12
+    with opened(workload_session("tpcds"), workers, tmp_path) as session:
+        handle = session.resume(run.run_id)
+        handle.wait()
+        assert {str(query.status) for query in handle.progress()} == {"done"}
+        after = Run.open(session.store, run.run_id).events()[len(before) :]
+        assert not done & {e.query for e in after if e.kind == QUERY_DONE}
+        kept = {q for e in before if e.kind == TO_FINISH for q in e.data["queries"]}
+        again = {q for e in after if e.kind == SHARED_DONE for q in e.data["queries"]}
+        assert not kept & again
+        check_rows(session, handle, regular_share(seed=5, count=12))
+
+
+def _run_with(store: object, folder: Path, process: subprocess.Popen[bytes]) -> Run:
+    """The run of the scenario, once a query of it is done."""
+    patience = time.monotonic() + 120
+    while time.monotonic() < patience and process.poll() is None:
+        for found in (folder / "runs").glob("*/manifest"):
+            run = Run.open(store, found.parent.name)  # type: ignore[arg-type]
+            if any(event.kind == QUERY_DONE for event in run.events()):
+                return run
+        time.sleep(0.01)
+    raise AssertionError("no query of the batch was done")

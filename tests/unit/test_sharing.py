@@ -1,0 +1,308 @@
+"""Sharing without Spark: members, chains, costs, mini-batches, checkpoints."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from headway.plan.expressions import Expression
+from headway.plan.nodes import (
+    Aggregate,
+    AggregateCall,
+    Column,
+    Filter,
+    Join,
+    JoinKind,
+    Named,
+    Node,
+    Project,
+    QueryPlan,
+    Sort,
+    SortKey,
+)
+from headway.plan.sources import Source
+from headway.plan.statistics import TableStatistics
+from headway.sharing.checkpoints import (
+    StageChoice,
+    choose_checkpoints,
+    likelihood,
+    seconds_with_failures,
+)
+from headway.sharing.cost_model import CostModel
+from headway.sharing.costs import Work
+from headway.sharing.estimates import expectation
+from headway.sharing.global_plan import Candidate, GlobalPlan, any_of, work_of
+from headway.sharing.members import NotShared, find_members
+from headway.sharing.mini_batches import BatchQuery, Rules, next_mini_batch
+from headway.sharing.overlap import OverlapGraph, join_graph
+from headway.sharing.shapes import Shape, shape_of
+from headway.sharing.shared_plan import shared_plan
+from headway.testing.example_plans import condition, equal, reference, renamed, table
+
+ROWS = {"sales": 1_000_000, "days": 1_000, "items": 10_000, "shops": 100}
+SALES = table("sales", s_day="int", s_item="int", s_shop="int", s_number="int")
+OTHERS = {
+    "days": (table("days", d_key="int", d_year="int"), "s_day", "d_key"),
+    "items": (table("items", i_key="int", i_kind="int"), "s_item", "i_key"),
+    "shops": (table("shops", h_key="int", h_size="int"), "s_shop", "h_key"),
+}
+RATES = Work(*(1e-6 for _ in Work().values()))
+
+
+def statistics(source: Source) -> TableStatistics:
+    return TableStatistics(ROWS[source.table], ROWS[source.table] * 8)
+
+
+def query(number: int, *others: str, where: str | None = None, group: bool = True) -> QueryPlan:
+    """Sales joined with some tables, each under a condition of its own."""
+    node: Node = renamed(SALES, f"_{number}")
+    if where is not None:
+        node = Filter(node, condition(where.replace("#", f"_{number}")))
+    for name in others:
+        scan, left, right = OTHERS[name]
+        other: Node = renamed(scan, f"_{number}")
+        last = other.column_names[-1]
+        other = Filter(other, condition(f"(`{last}` = {number})"))
+        key = equal(node, f"{left}_{number}", other, f"{right}_{number}")
+        node = Join(node, other, JoinKind.INNER, (key,))
+    if group:
+        counted = AggregateCall(
+            Column(f"n_{number}", "bigint", False), "count", (Expression("1", "int", False),)
+        )
+        keys = (Named(f"k_{number}", reference(node, f"s_number_{number}")),)
+        node = Aggregate(node, keys, (counted,))
+    return QueryPlan(node, node.column_names)
+
+
+def shape(name: str, plan: QueryPlan) -> Shape:
+    (member,) = find_members(name, plan).members
+    found = shape_of(member, lambda source: float(ROWS[source.table]))
+    assert isinstance(found, Shape)
+    return found
+
+
+def candidate(name: str, plan: QueryPlan) -> Candidate:
+    found = shape(name, plan)
+    return Candidate(found, expectation(found, statistics))
+
+
+# Members.
+
+
+def test_a_member_is_written_over_the_fields_of_its_tables() -> None:
+    inner = Project(SALES, (Named("twice", Expression("(`s_number` * 2)", "int")),))
+    plan = QueryPlan(Filter(inner, condition("((`twice` > 4) AND (`twice` < 9))")), ("twice",))
+    (member,) = find_members("q", plan).members
+    assert [c.text for c in member.conditions] == [
+        "(((`0.s_number` * 2)) > 4)",
+        "(((`0.s_number` * 2)) < 9)",
+    ]
+    assert member.calls is None
+
+
+def test_what_is_above_a_member_stays_with_its_query() -> None:
+    plan = query(1, "days")
+    root = Sort(plan.root, (SortKey(reference(plan.root, "n_1")),))
+    found = find_members("q", QueryPlan(root, plan.names))
+    assert [member.top for member in found.members] == [plan.root]
+    assert [table.source.table for table in found.members[0].tables] == ["sales", "days"]
+
+
+def test_an_aggregate_that_has_no_parts_leaves_its_rows_to_be_shared() -> None:
+    scan = Filter(SALES, condition("(`s_number` > 1)"))
+    calls = (
+        AggregateCall(Column("n", "bigint"), "count", (reference(scan, "s_day"),), distinct=True),
+    )
+    (member,) = find_members("q", QueryPlan(Aggregate(scan, (), calls), ("n",))).members
+    assert member.top is scan and member.calls is None
+
+
+@pytest.mark.parametrize("kind", [JoinKind.FULL, JoinKind.NULL_AWARE_ANTI])
+def test_joins_that_are_not_shared_are_named(kind: JoinKind) -> None:
+    scan, left, right = OTHERS["days"]
+    join = Join(SALES, scan, kind, (equal(SALES, left, scan, right),))
+    found = find_members("q", QueryPlan(join, join.column_names))
+    assert NotShared("q", "Join", f"{kind} joins are not shared") in found.not_shared
+
+
+def test_tables_without_an_equality_are_not_shared() -> None:
+    join = Join(SALES, OTHERS["days"][0], JoinKind.CROSS)
+    (member,) = find_members("q", QueryPlan(join, join.column_names)).members
+    found = shape_of(member, lambda source: 1.0)
+    assert isinstance(found, NotShared) and "equality" in found.reason
+
+
+def test_the_walk_begins_with_the_largest_table() -> None:
+    scan, left, right = OTHERS["items"]
+    turned = Join(scan, SALES, JoinKind.INNER, (equal(scan, right, SALES, left),))
+    found = shape("q", QueryPlan(turned, turned.column_names))
+    assert found.source.table == "sales"
+    assert [step.table for step in found.steps] == [0]
+
+
+# Chains and costs.
+
+
+def test_rows_that_any_query_wants() -> None:
+    assert any_of([0.5, 0.5]) == 0.75
+    assert any_of([1.0, 0.1]) == 1.0
+
+
+def test_a_join_that_is_there_costs_only_the_rows_that_are_added() -> None:
+    plan = GlobalPlan(RATES)
+    plan.add(candidate("q1", query(1, "days")))
+    before = plan.work
+    plan.add(candidate("q2", query(2, "days")))
+    added = plan.work - before
+    assert len(plan.chains) == 1 and len(plan.chains[0].chain.roles) == 1
+    assert added.values_read == 0 and added.rows_built < before.rows_built
+    alone = GlobalPlan(RATES)
+    alone.add(candidate("q2", query(2, "days")))
+    assert added.times(RATES) < alone.seconds / 2
+
+
+def test_members_with_other_joins_pass() -> None:
+    """One chain with every table once, whatever the queries join."""
+    plan = GlobalPlan(RATES)
+    for number, tables in enumerate((("days",), ("items", "shops"), ("days", "shops"))):
+        plan.add(candidate(f"q{number}", query(number, *tables)))
+    (planned,) = plan.chains
+    assert sorted(role.label for role in planned.chain.roles) == ["days", "items", "shops"]
+    users = {role.label: sorted(role.users) for role in planned.chain.roles}
+    assert users == {"days": [0, 2], "items": [1], "shops": [1, 2]}
+
+
+def test_new_joins_are_placed_where_they_cost_least() -> None:
+    """Against all orders that keep the old joins in theirs."""
+    plan = GlobalPlan(RATES)
+    plan.add(candidate("q1", query(1, "shops")))
+    added = candidate("q2", query(2, "days", "items", "shops"))
+    best = plan.copy()
+    best.add(added)
+    chosen = best.seconds
+    for order in permutations(["days", "items", "shops"]):
+        trial = plan.copy()
+        (planned,) = trial.chains
+        matched = planned.chain.matched(added.shape)
+        planned.chain.add(added.shape, matched, list(order))
+        planned.expected.append(added.expected)
+        assert chosen <= work_of(planned).times(RATES) + 1e-9
+
+
+def test_a_table_joined_twice_has_two_roles() -> None:
+    scan, _, right = OTHERS["shops"]
+    first, second = renamed(scan, "_a"), renamed(scan, "_b")
+    node = Join(SALES, first, JoinKind.SEMI, (equal(SALES, "s_shop", first, f"{right}_a"),))
+    node = Join(node, second, JoinKind.SEMI, (equal(SALES, "s_shop", second, f"{right}_b"),))
+    plan = GlobalPlan(RATES)
+    plan.add(candidate("q", QueryPlan(node, node.column_names)))
+    assert [role.label for role in plan.chains[0].chain.roles] == ["shops", "shops_2"]
+
+
+def test_queries_that_group_alike_are_one_class() -> None:
+    plan = GlobalPlan(RATES)
+    for number in range(3):
+        plan.add(candidate(f"q{number}", query(number, "days")))
+    made = shared_plan(plan.chains[0].chain, lambda source, fields: True)
+    assert len(made.classes) == 1 and made.classes[0].members == 0b111
+    assert isinstance(made.plan.root, Aggregate)
+
+
+# Mini-batches.
+
+
+def batch_of(*plans: QueryPlan) -> tuple[list[BatchQuery], OverlapGraph]:
+    queries = [BatchQuery(f"q{n}", (candidate(f"q{n}", plan),)) for n, plan in enumerate(plans)]
+    graphs = [join_graph(q.name, (c.shape.member for c in q.candidates)) for q in queries]
+    return queries, OverlapGraph(graphs)
+
+
+def test_a_mini_batch_ends_where_overlap_is_weak() -> None:
+    queries, graph = batch_of(query(0, "days"), query(1, "days"), query(2, "items"))
+    found = next_mini_batch(queries, graph, [0, 1, 2], [1e9] * 3, CostModel(RATES))
+    assert found is not None and [q.name for q in found.queries] == ["q0", "q1"]
+    assert "little in common" in found.closed_by
+
+
+def test_a_mini_batch_ends_where_time_does() -> None:
+    queries, graph = batch_of(*(query(n, "days") for n in range(4)))
+    model = CostModel(RATES)
+    two = next_mini_batch(queries[:2], graph, [0, 1], [1e9] * 2, model)
+    assert two is not None
+    found = next_mini_batch(queries, graph, [0, 1, 2, 3], [two.seconds * 1.0001] * 4, model)
+    assert found is not None and len(found.queries) == 2
+    assert "longer than is left" in found.closed_by
+
+
+def test_a_query_that_does_not_fit_is_passed_over() -> None:
+    queries, graph = batch_of(query(0, "days", "items", "shops"), query(1, where="(`s_day#` = 1)"))
+    model = CostModel(RATES)
+    alone = [next_mini_batch(queries, graph, [n], [1e9] * 2, model) for n in (0, 1)]
+    seconds = [each.seconds for each in alone if each is not None]
+    longer = seconds.index(max(seconds))
+    order = [longer, 1 - longer]
+    found = next_mini_batch(queries, graph, order, [min(seconds) * 1.01] * 2, model)
+    assert found is not None and [q.name for q in found.queries] == [f"q{1 - longer}"]
+    assert next_mini_batch(queries, graph, order, [1e-9] * 2, model) is None
+
+
+def test_the_earliest_deadline_of_a_mini_batch_counts() -> None:
+    queries, graph = batch_of(*(query(n, "days") for n in range(3)))
+    model = CostModel(RATES)
+    one = next_mini_batch(queries, graph, [0], [1e9] * 3, model)
+    assert one is not None
+    found = next_mini_batch(
+        queries, graph, [0, 1, 2], [one.seconds * 1.0001, 1e9, 1e9], model, Rules()
+    )
+    assert found is not None and [q.name for q in found.queries] == ["q0"]
+
+
+# The cost model.
+
+
+def test_rates_follow_what_is_observed() -> None:
+    model = CostModel(RATES)
+    work = Work(rows_probed=1e6, values_read=2e6)
+    for _ in range(8):
+        model.observe(work, 30.0)
+    assert model.predict(work) == pytest.approx(30.0, rel=0.2)
+
+
+def test_the_margin_grows_with_surprises() -> None:
+    work = Work(rows_probed=1e6)
+    calm, surprised = CostModel(RATES), CostModel(RATES)
+    for number in range(6):
+        calm.observe(work, 1.0)
+        surprised.observe(work, 1.0 if number % 2 else 5.0)
+    assert surprised.margin > calm.margin
+    assert calm.margin < CostModel(RATES).margin
+
+
+# Checkpoints and failures.
+
+
+def stage(
+    position: int, *, queries: int = 10, seconds: float = 60.0, size: float = 1e6
+) -> StageChoice:
+    return StageChoice("shared-1", position, queries, seconds, 120.0, size)
+
+
+def test_the_most_shared_stages_are_kept_within_the_budget() -> None:
+    small, large = stage(1), stage(2, size=1e9)
+    few = stage(3, queries=1)
+    chosen = choose_checkpoints([few, large, small], budget=0.7, failures_per_hour=60)
+    assert chosen[0] is small and large not in chosen
+    assert choose_checkpoints([small], budget=0.1, failures_per_hour=60) == []
+
+
+def test_nothing_is_kept_where_nothing_fails() -> None:
+    assert choose_checkpoints([stage(1)], budget=100, failures_per_hour=0) == []
+
+
+def test_failures_take_time() -> None:
+    assert likelihood(0, 100) == 0 and 0 < likelihood(10, 100) < 1
+    assert seconds_with_failures(100, 0, 4) == 100
+    often, seldom = seconds_with_failures(100, 36, 4), seconds_with_failures(100, 3.6, 4)
+    assert often > seldom > 100
+    assert seconds_with_failures(100, 36, 4, kept=0.9) < often
