@@ -242,7 +242,7 @@ def test_a_query_that_does_not_fit_is_passed_over() -> None:
     seconds = [each.seconds for each in alone if each is not None]
     longer = seconds.index(max(seconds))
     order = [longer, 1 - longer]
-    found = next_mini_batch(queries, graph, order, [min(seconds) * 1.01] * 2, model)
+    found = next_mini_batch(queries, graph, order, [sum(seconds) / 2] * 2, model)
     assert found is not None and [q.name for q in found.queries] == [f"q{1 - longer}"]
     assert next_mini_batch(queries, graph, order, [1e-9] * 2, model) is None
 
