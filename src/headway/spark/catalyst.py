@@ -7,6 +7,7 @@ them again when it runs the plan.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,9 @@ from headway.plan.nodes import QueryPlan
 from headway.plan.reuse import share_equal_subplans
 from headway.plan.sources import Source
 from headway.plan.statistics import TableStatistics
-from headway.spark.operators import OperatorReader
-from headway.spark.tree import tree_of
+from headway.spark.facts import settings_of
+from headway.spark.operators import FileSources, OperatorReader
+from headway.spark.tree import plan_of
 
 # Settings that change what the texts of a plan mean: a plan carries them wherever it runs.
 MEANING = (
@@ -50,6 +52,8 @@ _SESSION_COMMANDS = (
     "SetCatalogAndNamespace",
 )
 _EXCLUDED_KEY = "spark.sql.optimizer.excludedRules"
+_MOST_COPIES = 8
+_copies: OrderedDict[tuple[str, str], tuple[int, Any]] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,11 @@ class ImportedPlan:
     statistics: dict[Source, TableStatistics]
 
 
-def import_plan(frame: DataFrame) -> ImportedPlan:
-    """The plan of any DataFrame of a classic session; PlanNotImportable says what has no place."""
+def import_plan(frame: DataFrame, file_sources: FileSources | None = None) -> ImportedPlan:
+    """The plan of any DataFrame of a classic session; PlanNotImportable says what has no place.
+
+    `file_sources` holds the tables of earlier imports, and gets those of this one.
+    """
     spark = frame.sparkSession
     if not hasattr(frame, "_jdf"):
         raise PlanNotImportable(
@@ -74,7 +81,7 @@ def import_plan(frame: DataFrame) -> ImportedPlan:
     if execution.commandExecuted().getClass().getSimpleName() == "CommandResult":
         raise PlanNotImportable("operator CommandResult: it is a command that has already run")
     try:
-        return _import(spark, execution.analyzed(), frame.columns)
+        return _import(spark, execution.analyzed(), frame.columns, file_sources)
     except PlanNotImportable:
         raise
     except (Py4JJavaError, PySparkException) as error:
@@ -88,7 +95,7 @@ def import_plan(frame: DataFrame) -> ImportedPlan:
 
 def session_settings(spark: SparkSession) -> dict[str, str]:
     """The session's values of the settings that a plan carries."""
-    return {key: str(spark.conf.get(key)) for key in MEANING}
+    return settings_of(spark._jsparkSession, MEANING)
 
 
 def is_action(spark: SparkSession, text: str) -> bool:
@@ -105,7 +112,9 @@ def is_action(spark: SparkSession, text: str) -> bool:
     return any(jvm.java.lang.Class.forName(name).isInstance(parsed) for name in names)
 
 
-def _import(spark: SparkSession, analysed: Any, names: list[str]) -> ImportedPlan:
+def _import(
+    spark: SparkSession, analysed: Any, names: list[str], file_sources: FileSources | None
+) -> ImportedPlan:
     settings = session_settings(spark)
     optimised = _optimise(spark, analysed)
     if not optimised.deterministic():
@@ -114,24 +123,38 @@ def _import(spark: SparkSession, analysed: Any, names: list[str]) -> ImportedPla
             "its rows would differ each time a part of it is run again",
             hint="Spark runs the query unchanged",
         )
-    reader = OperatorReader(spark, settings)
-    root = reader.read(tree_of(optimised))
-    root = reader.with_outputs(root, optimised)
+    reader = OperatorReader(spark, settings, file_sources)
+    tree = plan_of(optimised)
+    root = reader.with_outputs(reader.read(tree), tree)
     plan = QueryPlan(share_equal_subplans(root), tuple(names), tuple(settings.items()))
     return ImportedPlan(plan, reader.frames, reader.statistics)
 
 
 def _optimise(spark: SparkSession, analysed: Any) -> Any:
-    """Spark's optimiser over an analysed plan, in a copy of the session made for the import."""
-    copy = spark._jsparkSession.cloneSession()
-    conf = copy.conf()
-    for key, value in _IMPORT_SETTINGS.items():
-        conf.set(key, value)
-    excluded = [rule for rule in (conf.get(_EXCLUDED_KEY, ""), *_EXCLUDED_RULES) if rule]
-    conf.set(_EXCLUDED_KEY, ",".join(excluded))
+    """Spark's optimiser over an analysed plan, in a copy of the session made for imports."""
     jvm: Any = spark._jvm
     mode = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
-    return copy.sessionState().executePlan(analysed, mode).optimizedPlan()
+    return _import_session(spark).sessionState().executePlan(analysed, mode).optimizedPlan()
+
+
+def _import_session(spark: SparkSession) -> Any:
+    """The copy that was made before, as long as the session's settings are the same."""
+    original = spark._jsparkSession
+    settings = int(original.sessionState().conf().getAllConfs().hashCode())
+    key = (spark.sparkContext.applicationId, str(original.sessionUUID()))
+    known = _copies.get(key)
+    if known is not None and known[0] == settings:
+        return known[1]
+    copy = original.cloneSession()
+    conf = copy.conf()
+    for name, value in _IMPORT_SETTINGS.items():
+        conf.set(name, value)
+    excluded = [rule for rule in (conf.get(_EXCLUDED_KEY, ""), *_EXCLUDED_RULES) if rule]
+    conf.set(_EXCLUDED_KEY, ",".join(excluded))
+    _copies[key] = (settings, copy)
+    while len(_copies) > _MOST_COPIES:
+        _copies.popitem(last=False)
+    return copy
 
 
 def _first_line(error: Exception) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from headway.base.errors import PlanNotImportable
@@ -85,7 +86,7 @@ class ExpressionReader:
             return ddl_of(tree.fields["dataType"])
         if tree.name == "Alias":
             return self.type_of(tree.children[0])
-        return ddl_of(json.loads(tree.handle.dataType().json()))
+        return _ddl_of_json(_type_json(tree))
 
     def nullable(self, tree: Tree) -> bool:
         if tree.name in _NEVER_NULL:
@@ -94,6 +95,8 @@ class ExpressionReader:
             return bool(tree.fields["nullable"])
         if tree.name == "Literal":
             return tree.fields["value"] is None
+        if tree.facts is not None and tree.facts.nullable is not None:
+            return tree.facts.nullable
         return bool(tree.handle.nullable())
 
     def text(self, tree: Tree) -> str:
@@ -142,6 +145,8 @@ class ExpressionReader:
 
     def eval_mode(self, tree: Tree) -> str:
         """LEGACY, ANSI or TRY. The JSON leaves it out."""
+        if tree.facts is not None and tree.facts.mode is not None:
+            return tree.facts.mode
         handle = tree.handle
         context = handle.evalContext() if "evalContext" in tree.fields else handle
         return str(context.evalMode().toString())
@@ -151,7 +156,9 @@ class ExpressionReader:
         if mode != ("ANSI" if self.ansi else "LEGACY"):
             raise refused(tree, f"it is evaluated in {mode} mode, unlike the session")
         if "evalContext" in tree.fields:
-            loss = str(tree.handle.evalContext().allowDecimalPrecisionLoss()).lower()
+            known = tree.facts.precision_loss if tree.facts is not None else None
+            asked = known or str(tree.handle.evalContext().allowDecimalPrecisionLoss())
+            loss = asked.lower()
             if loss != self._precision_loss:
                 raise refused(tree, "it loses decimal precision unlike the session")
 
@@ -187,6 +194,17 @@ class ExpressionReader:
         self.check_mode(tree)
         left, right = tree.children
         return f"({self.text(left)} {sign} {self.text(right)})"
+
+
+def _type_json(tree: Tree) -> str:
+    if tree.facts is not None and tree.facts.type is not None:
+        return tree.facts.type
+    return str(tree.handle.dataType().json())
+
+
+@lru_cache(maxsize=1_024)
+def _ddl_of_json(text: str) -> str:
+    return ddl_of(json.loads(text))
 
 
 _BOOKKEEPING = ("class", "num-children", "mutableAggBufferOffset", "inputAggBufferOffset")
@@ -307,7 +325,7 @@ def _like_list(words: str) -> Writer:
 
 
 def _struct_field(reader: ExpressionReader, tree: Tree) -> str:
-    struct = json.loads(tree.children[0].handle.dataType().json())
+    struct = json.loads(_type_json(tree.children[0]))
     name = struct["fields"][tree.fields["ordinal"]]["name"]
     return f"({reader.text(tree.children[0])}).{quote(name)}"
 

@@ -40,7 +40,7 @@ from headway.spark.aggregates import read_aggregate, read_call, select
 from headway.spark.expressions import ExpressionReader
 from headway.spark.functions import function_name
 from headway.spark.relations import read_relation
-from headway.spark.tree import Handle, Tree, parse, sequence, tree_of
+from headway.spark.tree import Handle, Tree, parse, plan_of, sequence, tree_of
 from headway.spark.types import ddl_of
 
 _ATTRIBUTE = re.compile(r"#(\d+)[A-Za-z]*$")
@@ -55,13 +55,23 @@ _JOINS = {
 }
 
 
+FileSources = dict[str, tuple[Handle, FileSource | None]]
+"""Tables of files by what the JVM says of them."""
+
+
 class OperatorReader:
     """Reads one plan, with its subqueries: names for its attributes, frames for its leaves."""
 
-    def __init__(self, spark: SparkSession, settings: dict[str, str]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: dict[str, str],
+        file_sources: FileSources | None = None,
+    ) -> None:
+        """`file_sources` are remembered from one plan to the next, where given."""
         self.spark = spark
         self.jvm: Any = spark._jvm
-        self.file_sources: dict[int, tuple[Handle, FileSource | None]] = {}
+        self.file_sources: FileSources = {} if file_sources is None else file_sources
         self.frames: dict[str, DataFrame] = {}
         self.statistics: dict[Source, TableStatistics] = {}
         self.expressions = ExpressionReader(
@@ -79,12 +89,12 @@ class OperatorReader:
         self._mark_used(tree)
         return self._read(tree)
 
-    def with_outputs(self, root: Node, handle: Handle) -> Node:
+    def with_outputs(self, root: Node, tree: Tree) -> Node:
         """The node with exactly the columns of Spark's output, in their order.
 
         Spark may put out one attribute twice; here the second gets a name of its own.
         """
-        names = [self._names[i] for i in self.output_ids(handle)]
+        names = [self._names[i] for i in self.output_ids(tree)]
         if list(root.column_names) == names:
             return root
         columns = {column.name: column for column in root.schema}
@@ -110,12 +120,11 @@ class OperatorReader:
         self._taken.add(name.casefold())
         return name
 
-    def output_ids(self, handle: Handle) -> list[int]:
-        """The expression ids of a plan's output, in one call."""
-        text = handle.output().mkString("\x01")
-        found = [_ATTRIBUTE.search(item) for item in text.split("\x01")] if text else []
+    def output_ids(self, tree: Tree) -> list[int]:
+        """The expression ids of a plan's output."""
+        found = [_ATTRIBUTE.search(item) for item in tree.outputs]
         if any(match is None for match in found):
-            raise PlanNotImportable(f"the output {text!r} has attributes without ids")
+            raise PlanNotImportable(f"the output {tree.outputs} has attributes without ids")
         return [int(match.group(1)) for match in found if match is not None]
 
     def column_of(self, attribute: Tree) -> Column:
@@ -131,8 +140,8 @@ class OperatorReader:
         return Named(name, self.expressions.read(item, ddl=ddl, nullable=nullable))
 
     def output_types(self, tree: Tree) -> list[tuple[str, bool]]:
-        """Type and nullability of the output columns, in one call."""
-        fields = json.loads(tree.handle.schema().json())["fields"]
+        """Type and nullability of the output columns."""
+        fields = json.loads(tree.schema_json)["fields"]
         return [(ddl_of(field["type"]), field["nullable"]) for field in fields]
 
     def sort_key(self, tree: Tree) -> SortKey:
@@ -159,13 +168,13 @@ class OperatorReader:
         if key not in self._subqueries:
             inner = parse(tree.fields["plan"], lambda: tree.handle.plan())
             self._mark_used(inner)
-            node = self.with_outputs(self._read(inner), inner.handle)
+            node = self.with_outputs(self._read(inner), inner)
             self._subqueries[key] = Subquery(f"subquery_{len(self._subqueries) + 1}", node)
         return self._subqueries[key]
 
     def _mark_used(self, root: Tree) -> None:
         """Note which attributes anybody reads, so that scans leave out the others."""
-        self.used |= _attributes_used(root) | set(self.output_ids(root.handle))
+        self.used |= _attributes_used(root) | set(self.output_ids(root))
         stack = [root]
         while stack:
             tree = stack.pop()
@@ -173,7 +182,7 @@ class OperatorReader:
             if tree.name in ("Union", "Expand"):
                 # They read by position, or what the JSON leaves out.
                 for child in tree.children:
-                    self.used |= set(self.output_ids(child.handle))
+                    self.used |= set(self.output_ids(child))
 
     def read_input(self, tree: Tree) -> Node:
         return self._read(tree.children[0])
@@ -281,10 +290,8 @@ class OperatorReader:
         )
 
     def _union(self, tree: Tree) -> Node:
-        inputs = tuple(
-            self.with_outputs(self._read(child), child.handle) for child in tree.children
-        )
-        ids = self.output_ids(tree.handle)
+        inputs = tuple(self.with_outputs(self._read(child), child) for child in tree.children)
+        ids = self.output_ids(tree)
         types = self.output_types(tree)
         first = inputs[0].schema
         columns = tuple(
@@ -308,7 +315,7 @@ class OperatorReader:
 
     def _finished_stage(self, tree: Tree) -> Node:
         """What adaptive execution puts in place of a stage that has run: the plan it stands for."""
-        return self._read(tree_of(tree.handle.logicalPlan()))
+        return self._read(plan_of(tree.handle.logicalPlan()))
 
     def _generate(self, tree: Tree) -> Node:
         source = self.read_input(tree)

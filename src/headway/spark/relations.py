@@ -98,14 +98,21 @@ def _spark_statistics(tree: Tree) -> TableStatistics:
 
 
 def _known_file_source(reader: OperatorReader, tree: Tree) -> FileSource | None:
-    """A table that occurs again is the same object in the JVM: it is asked once."""
-    relation = tree.handle.relation()
-    identity = int(reader.jvm.java.lang.System.identityHashCode(relation))
-    known = reader.file_sources.get(identity)
-    if known is None or not known[0].equals(relation):
+    """A table that occurs again is the same object in the JVM: it is asked once for as long as its
+    files are the same."""
+    key = tree.node_facts.files if tree.node_facts is not None else ""
+    known = reader.file_sources.get(key)
+    if known is None:
+        relation = tree.handle.relation()
         known = (relation, _file_source(tree, relation))
-        reader.file_sources[identity] = known
-    return known[1]
+        if key:
+            reader.file_sources[key] = known  # with the object, so that no other takes its number
+    source = known[1]
+    if source is None or source.schema is None:
+        return source
+    fields = {field["name"] for field in json.loads(source.schema)["fields"]}
+    about_files = [a for a in tree.expression_list("output") if a.fields["name"] not in fields]
+    return None if about_files else source  # such as _metadata
 
 
 def _file_source(tree: Tree, relation: Handle) -> FileSource | None:
@@ -120,10 +127,6 @@ def _file_source(tree: Tree, relation: Handle) -> FileSource | None:
     if not str(location.getClass().getName()).startswith(_DATASOURCES):
         return None
     schema = json.loads(relation.schema().json())
-    fields = {field["name"] for field in schema["fields"]}
-    used = [a for a in tree.expression_list("output") if a.fields["name"] not in fields]
-    if used:
-        return None  # columns about the files, such as _metadata
     files = tuple(sorted(unquote(str(name)) for name in location.inputFiles()))
     partitions = [field.name() for field in relation.partitionSchema().fields()]
     root = _partition_root(files, partitions) if partitions else None

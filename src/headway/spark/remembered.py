@@ -15,10 +15,12 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
-from headway.base.errors import PlanNotImportable
 from headway.spark.catalyst import ImportedPlan, import_plan, session_settings
+from headway.spark.facts import table_states
+from headway.spark.operators import FileSources
 
 _MOST_PLANS = 200
+_MOST_TABLES = 1_000
 # Becomes a constant when the plan is optimised, and another one the next time.
 _MOMENTARY = re.compile(
     r"current_|localtimestamp|\bnow\(|unix_timestamp\(|\buuid\(|\brand\w*\(|input_file", re.I
@@ -29,7 +31,7 @@ _MOMENTARY = re.compile(
 class _Known:
     analysed: Any
     names: tuple[str, ...]
-    files: tuple[int, ...]
+    files: str
     imported: ImportedPlan
 
 
@@ -39,6 +41,7 @@ class ImportedPlans:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[Any, ...], _Known] = OrderedDict()
+        self._file_sources: FileSources = {}
 
     def get(self, frame: DataFrame) -> ImportedPlan:
         """As `import_plan`; PlanNotImportable is raised again every time."""
@@ -46,16 +49,18 @@ class ImportedPlans:
             analysed = frame._jdf.queryExecution().analyzed()
             settings = session_settings(frame.sparkSession)
             key = (int(analysed.semanticHash()), *settings.items())
-            files = _files_of(analysed)
-        except (AttributeError, Py4JError, PlanNotImportable):  # nothing to compare by
-            return import_plan(frame)
+            files = table_states(analysed)
+        except (AttributeError, Py4JError):  # a session without plans
+            return self._import(frame)
+        if files is None:  # a table without files may change unseen
+            return self._import(frame)
         names = tuple(frame.columns)
         with self._lock:
             known = self._known.get(key)
         alike = known is not None and known.names == names and known.files == files
         if known is not None and alike and analysed.sameResult(known.analysed):
             return known.imported
-        imported = import_plan(frame)
+        imported = self._import(frame)
         if not _MOMENTARY.search(str(analysed.toString())):
             with self._lock:
                 self._known[key] = _Known(analysed, names, files, imported)
@@ -63,17 +68,7 @@ class ImportedPlans:
                     self._known.popitem(last=False)
         return imported
 
-
-def _files_of(analysed: Any) -> tuple[int, ...]:
-    """For every table of files which they are: Spark compares tables by their folders alone."""
-    found = []
-    leaves = analysed.collectLeaves()
-    for number in range(leaves.size()):
-        leaf = leaves.apply(number)
-        if leaf.getClass().getSimpleName() != "LogicalRelation":
-            continue
-        relation = leaf.relation()
-        if relation.getClass().getSimpleName() != "HadoopFsRelation":
-            raise PlanNotImportable("a table without files may change unseen")
-        found.append(int(relation.location().allFiles().hashCode()))
-    return tuple(found)
+    def _import(self, frame: DataFrame) -> ImportedPlan:
+        if len(self._file_sources) > _MOST_TABLES:
+            self._file_sources.clear()
+        return import_plan(frame, self._file_sources)
