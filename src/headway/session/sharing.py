@@ -21,8 +21,9 @@ from headway.sharing.global_plan import Candidate, PlannedChain, walk_chain, wor
 from headway.sharing.members import Member, NotShared, find_members
 from headway.sharing.mini_batches import BatchQuery, MiniBatch
 from headway.sharing.overlap import JoinGraph, join_graph
+from headway.sharing.routing import Share
 from headway.sharing.shapes import shape_of
-from headway.sharing.shared_plan import Share, SharedPlan, shared_plan
+from headway.sharing.shared_plan import SharedPlan, shared_plan
 
 if TYPE_CHECKING:
     from headway.spark.results import KeptResult

@@ -16,7 +16,7 @@ from headway.plan.nodes import (
     StateScan,
 )
 from headway.sharing.members import Member
-from headway.sharing.shared_plan import Share
+from headway.sharing.routing import Share
 
 
 def finished(plan: QueryPlan, shares: list[tuple[Member, Share, StateScan]]) -> QueryPlan:

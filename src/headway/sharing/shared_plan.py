@@ -20,9 +20,6 @@ from headway.plan.expressions import (
     substitute,
 )
 from headway.plan.nodes import (
-    Aggregate,
-    AggregateCall,
-    Expand,
     Filter,
     Join,
     JoinKey,
@@ -39,10 +36,9 @@ from headway.plan.nodes import (
 )
 from headway.plan.sources import Source
 from headway.sharing.chains import Chain, Role, Seat, column_name
-from headway.sharing.classes import RowClass, classes_of, guarded, test_of, typed_null
+from headway.sharing.classes import RowClass
 from headway.sharing.grouped_filters import grouped_filter
 from headway.sharing.members import field_of, table_of
-from headway.sharing.parts import Part, Whole
 from headway.sharing.query_sets import (
     both,
     constant,
@@ -53,26 +49,10 @@ from headway.sharing.query_sets import (
     word_count,
     words,
 )
+from headway.sharing.routing import Router, Share
 
 IsUnique = Callable[[Source, tuple[str, ...]], bool]
 """Whether no two rows of a table have the same values in these fields."""
-
-_CLASS = Column("class", "int", False)
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What a member finds in the shared result: which rows, and how its own are made of them."""
-
-    shared_class: int | None
-    """None where all rows are of one class."""
-    test: Expression
-    keys: dict[str, Column]
-    """By the text of a group, the column that holds it."""
-    parts: dict[Part, Column]
-    wholes: tuple[Whole, ...] | None
-    outputs: tuple[Expression, ...]
-    """The member's groups, or its columns, over columns of the chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,139 +297,11 @@ class _Builder:
         return Expression(replaced, expression.type, expression.nullable)
 
     def _routed(self, node: Node, joined: tuple[Node, ...]) -> SharedPlan:
-        chain = self._chain
-        classes, numbers = classes_of(chain.seats, self.named, grouped=chain.grouped)
-        table = _Columns(self._count)
-        rows = [table.row(self._words, each, number) for number, each in enumerate(classes)]
-        columns = table.columns(several=len(classes) > 1)
-        projections = tuple(
-            tuple(row.get(c.name) or typed_null(c.type) for c in columns) for row in rows
-        )
-        if len(classes) > 1:
-            node = Expand(node, projections, columns)
-            node = Filter(node, is_any(table.words))
-        else:
-            pairs = zip(columns, projections[0], strict=True)
-            node = Project(node, tuple(Named(c.name, e) for c, e in pairs))
-        if chain.grouped:
-            node = _grouped(node, table, columns)
-        plan = QueryPlan(node, node.column_names, chain.seats[0].shape.member.settings)
-        shares = {
-            seat.number: self._share(
-                seat, classes[numbers[seat.number]], numbers, table, len(classes)
-            )
-            for seat in chain.seats
-        }
-        return SharedPlan(plan, shares, tuple(classes), joined)
-
-    def _share(
-        self,
-        seat: Seat,
-        found: RowClass,
-        numbers: dict[int, int],
-        table: _Columns,
-        classes: int,
-    ) -> Share:
-        number = numbers[seat.number]
-        tests = [is_any(table.words, words(1 << seat.number, self._count))]
-        if classes > 1:
-            tests.append(Expression(f"({quote(_CLASS.name)} = {number})", "boolean", False))
-        test = conjunction(tests)
-        assert test is not None
-        outputs = tuple(self.named(seat, o.expression) for o in seat.shape.member.outputs)
-        keys, parts = table.places[number]
-        return Share(
-            number if classes > 1 else None,
-            test,
-            keys,
-            parts,
-            found.wholes.get(seat.number) if self._chain.grouped else None,
-            outputs,
-        )
-
-
-class _Columns:
-    """Columns that the classes have in common: each class puts its own values into them."""
-
-    def __init__(self, count: int) -> None:
-        self.words = word_columns("set", count)
-        self._keys: dict[str, list[Column]] = {}
-        self._arguments: dict[str, list[Column]] = {}
-        self.slots: dict[tuple[str, str, str | None], Column] = {}
-        self.places: dict[int, tuple[dict[str, Column], dict[Part, Column]]] = {}
-        self._several = False
-
-    def row(
-        self, chain_words: tuple[Column, ...], found: RowClass, number: int
-    ) -> dict[str, Expression]:
-        """The values of one class, by column."""
-        masks = words(found.members, len(self.words))
-        row = {_CLASS.name: Expression(str(number), "int", False)}
-        for made, column, mask in zip(self.words, chain_words, masks, strict=True):
-            row[made.name] = both(column_reference(column), constant(mask))
-        tests = [test_of(c, mask) for c, mask in zip(chain_words, masks, strict=True) if mask]
-        test = " OR ".join(tests)
-        keys: dict[str, Column] = {}
-        parts: dict[Part, Column] = {}
-        used: dict[str, int] = {}
-        for key in found.keys:
-            column = _taken(self._keys, "key", key.type, used)
-            row[column.name] = guarded(key, test)
-            keys[key.text] = column
-        used = {}
-        arguments: dict[str, Column] = {}
-        for part in found.parts:
-            if part.argument is None:
-                source = None
-            else:
-                if part.argument.text not in arguments:
-                    column = _taken(self._arguments, "value", part.argument.type, used)
-                    arguments[part.argument.text] = column
-                    row[column.name] = guarded(part.argument, test)
-                source = arguments[part.argument.text].name
-            slot = (part.function, part.type, source)
-            if slot not in self.slots:
-                self.slots[slot] = Column(f"part_{len(self.slots)}", part.type, True)
-            parts[part] = self.slots[slot]
-        self.places[number] = (keys, parts)
-        return row
-
-    def columns(self, *, several: bool) -> tuple[Column, ...]:
-        groups = [c for each in self._keys.values() for c in each]
-        values = [c for each in self._arguments.values() for c in each]
-        return (*((_CLASS,) if several else ()), *self.words, *groups, *values)
-
-    def groups(self) -> list[Column]:
-        return [c for each in self._keys.values() for c in each]
-
-
-def _taken(known: dict[str, list[Column]], name: str, ddl: str, used: dict[str, int]) -> Column:
-    """The next column of the type that the class does not use yet."""
-    of_type = known.setdefault(ddl, [])
-    number = used.get(ddl, 0)
-    used[ddl] = number + 1
-    if number == len(of_type):
-        of_type.append(Column(f"{name}_{sum(map(len, known.values()))}", ddl, True))
-    return of_type[number]
-
-
-def _grouped(node: Node, table: _Columns, columns: tuple[Column, ...]) -> Node:
-    by_name = {c.name: c for c in node.schema}
-    keys = [c for c in (_CLASS, *table.words, *table.groups()) if c.name in by_name]
-    calls = []
-    for (function, ddl, source), column in table.slots.items():
-        arguments = (
-            (Expression("1", "int", False),)
-            if source is None
-            else (column_reference(by_name[source]),)
-        )
-        nullable = function != "count"
-        calls.append(AggregateCall(Column(column.name, ddl, nullable), function, arguments))
-    return Aggregate(
-        node,
-        tuple(Named(c.name, column_reference(by_name[c.name])) for c in keys),
-        tuple(calls),
-    )
+        router = Router(self._chain, self._words, self.named)
+        root = router.route(node)
+        plan = QueryPlan(root, root.column_names, self._chain.seats[0].shape.member.settings)
+        shares = {seat.number: router.share(seat) for seat in self._chain.seats}
+        return SharedPlan(plan, shares, tuple(router.classes), joined)
 
 
 def _fields_of(chain: Chain) -> dict[str, dict[str, Column]]:

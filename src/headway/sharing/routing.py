@@ -1,0 +1,168 @@
+"""From the rows of a chain to one result that every member finds its own rows in.
+
+Rows are offered to every class, with the members of that class that want them; a class that groups
+is grouped by its groups and the set. Classes share columns: each puts its own values into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headway.plan.expressions import Column, Expression, column_reference, conjunction, quote
+from headway.plan.nodes import Aggregate, AggregateCall, Expand, Filter, Named, Node, Project
+from headway.sharing.chains import Chain, Seat
+from headway.sharing.classes import RowClass, classes_of, guarded, test_of, typed_null
+from headway.sharing.parts import Part, Whole
+from headway.sharing.query_sets import both, constant, is_any, word_columns, words
+
+_CLASS = Column("class", "int", False)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a member finds in the shared result: which rows, and how its own are made of them."""
+
+    shared_class: int | None
+    """None where all rows are of one class."""
+    test: Expression
+    keys: dict[str, Column]
+    """By the text of a group, the column that holds it."""
+    parts: dict[Part, Column]
+    wholes: tuple[Whole, ...] | None
+    outputs: tuple[Expression, ...]
+    """The member's groups, or its columns, over columns of the chain."""
+
+
+class Router:
+    """`chain_words` hold the set of a row; `named` writes a member's expression over columns of
+    the chain."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        chain_words: tuple[Column, ...],
+        named: Callable[[Seat, Expression], Expression],
+    ) -> None:
+        self._chain = chain
+        self._words = chain_words
+        self._named = named
+        self.classes, self._numbers = classes_of(chain.seats, named, grouped=chain.grouped)
+        self._columns = _Columns(len(chain_words))
+
+    def route(self, node: Node) -> Node:
+        """The rows of all members, each class in its own."""
+        table, several = self._columns, len(self.classes) > 1
+        rows = [table.row(self._words, each, n) for n, each in enumerate(self.classes)]
+        columns = table.columns(several=several)
+        projections = tuple(
+            tuple(row.get(c.name) or typed_null(c.type) for c in columns) for row in rows
+        )
+        if several:
+            node = Filter(Expand(node, projections, columns), is_any(table.words))
+        else:
+            pairs = zip(columns, projections[0], strict=True)
+            node = Project(node, tuple(Named(c.name, e) for c, e in pairs))
+        return _grouped(node, table) if self._chain.grouped else node
+
+    def share(self, seat: Seat) -> Share:
+        """What a member finds in the routed rows."""
+        number = self._numbers[seat.number]
+        several = len(self.classes) > 1
+        tests = [is_any(self._columns.words, words(1 << seat.number, len(self._words)))]
+        if several:
+            tests.append(Expression(f"({quote(_CLASS.name)} = {number})", "boolean", False))
+        test = conjunction(tests)
+        assert test is not None
+        keys, parts = self._columns.places[number]
+        return Share(
+            number if several else None,
+            test,
+            keys,
+            parts,
+            self.classes[number].wholes.get(seat.number) if self._chain.grouped else None,
+            tuple(self._named(seat, o.expression) for o in seat.shape.member.outputs),
+        )
+
+
+class _Columns:
+    """Columns that the classes have in common: each class puts its own values into them."""
+
+    def __init__(self, count: int) -> None:
+        self.words = word_columns("set", count)
+        self._keys: dict[str, list[Column]] = {}
+        self._arguments: dict[str, list[Column]] = {}
+        self.slots: dict[tuple[str, str, str | None], Column] = {}
+        self.places: dict[int, tuple[dict[str, Column], dict[Part, Column]]] = {}
+
+    def row(
+        self, chain_words: tuple[Column, ...], found: RowClass, number: int
+    ) -> dict[str, Expression]:
+        """The values of one class, by column."""
+        masks = words(found.members, len(self.words))
+        row = {_CLASS.name: Expression(str(number), "int", False)}
+        for made, column, mask in zip(self.words, chain_words, masks, strict=True):
+            row[made.name] = both(column_reference(column), constant(mask))
+        tests = [test_of(c, mask) for c, mask in zip(chain_words, masks, strict=True) if mask]
+        test = " OR ".join(tests)
+        keys: dict[str, Column] = {}
+        parts: dict[Part, Column] = {}
+        used: dict[str, int] = {}
+        for key in found.keys:
+            column = _taken(self._keys, "key", key.type, used)
+            row[column.name] = guarded(key, test)
+            keys[key.text] = column
+        used = {}
+        arguments: dict[str, Column] = {}
+        for part in found.parts:
+            if part.argument is None:
+                source = None
+            else:
+                if part.argument.text not in arguments:
+                    column = _taken(self._arguments, "value", part.argument.type, used)
+                    arguments[part.argument.text] = column
+                    row[column.name] = guarded(part.argument, test)
+                source = arguments[part.argument.text].name
+            slot = (part.function, part.type, source)
+            if slot not in self.slots:
+                self.slots[slot] = Column(f"part_{len(self.slots)}", part.type, True)
+            parts[part] = self.slots[slot]
+        self.places[number] = (keys, parts)
+        return row
+
+    def columns(self, *, several: bool) -> tuple[Column, ...]:
+        groups = [c for each in self._keys.values() for c in each]
+        values = [c for each in self._arguments.values() for c in each]
+        return (*((_CLASS,) if several else ()), *self.words, *groups, *values)
+
+    def groups(self) -> list[Column]:
+        return [c for each in self._keys.values() for c in each]
+
+
+def _taken(known: dict[str, list[Column]], name: str, ddl: str, used: dict[str, int]) -> Column:
+    """The next column of the type that the class does not use yet."""
+    of_type = known.setdefault(ddl, [])
+    number = used.get(ddl, 0)
+    used[ddl] = number + 1
+    if number == len(of_type):
+        of_type.append(Column(f"{name}_{sum(map(len, known.values()))}", ddl, True))
+    return of_type[number]
+
+
+def _grouped(node: Node, table: _Columns) -> Node:
+    by_name = {c.name: c for c in node.schema}
+    keys = [c for c in (_CLASS, *table.words, *table.groups()) if c.name in by_name]
+    calls = []
+    for (function, ddl, source), column in table.slots.items():
+        arguments = (
+            (Expression("1", "int", False),)
+            if source is None
+            else (column_reference(by_name[source]),)
+        )
+        nullable = function != "count"
+        calls.append(AggregateCall(Column(column.name, ddl, nullable), function, arguments))
+    return Aggregate(
+        node,
+        tuple(Named(c.name, column_reference(by_name[c.name])) for c in keys),
+        tuple(calls),
+    )
