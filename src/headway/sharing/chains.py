@@ -7,6 +7,7 @@ joins. Tables are joined in the order of `roles`, which the planner chooses.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from headway.plan.expressions import Expression
 from headway.plan.nodes import JoinKey, JoinKind
@@ -37,13 +38,30 @@ class Role:
         return found
 
 
-@dataclass(slots=True)
+@dataclass
 class Seat:
     """A member's place in a chain: its number there, and the roles of its tables."""
 
     number: int
     shape: Shape
     labels: dict[int, str]
+
+    @cached_property
+    def groups(self) -> tuple[str, ...]:
+        """The texts of its groups, or columns: members with the same ones are a class."""
+        outputs = self.shape.member.outputs
+        return tuple(sorted({self.named(output.expression).text for output in outputs}))
+
+    @cached_property
+    def tested(self) -> dict[str, list[frozenset[str]]]:
+        """By role, the columns that each of its conditions reads."""
+        return {
+            label: [
+                frozenset(self.column(name) for name in condition.columns)
+                for condition in self.shape.own[table]
+            ]
+            for table, label in self.labels.items()
+        }
 
     def column(self, name: str) -> str:
         """The chain's name for one of the member's columns."""

@@ -6,6 +6,7 @@ joined, dynamic programming finds out. The rows that any of n queries wants are 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from math import log2, prod
 
@@ -155,7 +156,7 @@ def walk_chain(planned: PlannedChain) -> tuple[Work, list[Reached]]:
     rows = root * fan_out * any_of(surviving)
     classes: dict[tuple[str, ...], list[int]] = {}
     for seat in chain.seats:
-        classes.setdefault(_class_key(seat), []).append(seat.number)
+        classes.setdefault(seat.groups, []).append(seat.number)
     for members in classes.values():
         routed = root * fan_out * any_of([surviving[n] for n in members])
         groups = max(expected[n].groups for n in members) * len(members)
@@ -171,18 +172,10 @@ def any_of(shares: list[float]) -> float:
 
 def _levels(chain: Chain, label: str) -> float:
     """How deep the search trees of a table's conditions are, all columns together."""
-    constants: dict[frozenset[str], int] = {}
+    constants: Counter[frozenset[str]] = Counter()
     for seat in chain.seats:
-        for table, name in seat.labels.items():
-            if name == label:
-                for condition in seat.shape.own[table]:
-                    columns = frozenset(seat.column(c) for c in condition.columns)
-                    constants[columns] = constants.get(columns, 0) + 1
+        constants.update(seat.tested.get(label, ()))
     return sum(log2(1 + count) for count in constants.values())
-
-
-def _class_key(seat: Seat) -> tuple[str, ...]:
-    return tuple(sorted(seat.named(o.expression).text for o in seat.shape.member.outputs))
 
 
 class _Placement:
