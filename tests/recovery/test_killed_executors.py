@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 SCENARIO = Path(__file__).with_name("executor_scenario.py")
+BATCHES = Path(__file__).with_name("batch_scenario.py")
 
 
 @pytest.mark.spark
@@ -43,3 +46,28 @@ def test_executors_are_killed_in_the_middle(many_groups: Path, tmp_path: Path) -
     left = [*tmp_path.rglob("headway-worker-*"), *tmp_path.rglob("headway-control-*")]
     left += tmp_path.glob("store/**/spool/**/*")
     assert left == []
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_executors_are_killed_in_the_middle_of_batches(
+    workload_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    seed = int(os.environ.get("HEADWAY_TEST_SEED", time.time()))
+    print(f"HEADWAY_TEST_SEED={seed}")
+    (tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    command = [sys.executable, str(BATCHES), str(workload_data("tpcds")), str(tmp_path / "store")]
+    with (tmp_path / "scenario.log").open("wb") as log:
+        done = subprocess.run(
+            [*command, str(seed)],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=environment,
+            timeout=900,
+        )
+    assert done.returncode == 0, (tmp_path / "scenario.log").read_text(errors="replace")[-4000:]
+    for batch in json.loads(done.stdout.decode().splitlines()[-1]):
+        print(json.dumps(batch))
+        assert batch["killed_in_the_middle"] and batch["executor_is_gone"] and batch["shared"]
+        assert batch["different"] == []
