@@ -131,6 +131,41 @@ def test_explain(call: Call, tables: str) -> None:
     assert code == 1 and out == "" and err.startswith("query: WRONG_SQL: ")
 
 
+def test_a_batch_with_a_deadline(call: Call, tables: str, tmp_path: Path) -> None:
+    file = tmp_path / "reports.sql"
+    file.write_text(
+        "SELECT city, sum(amount) AS total FROM sales WHERE amount > 1 GROUP BY city;\n"
+        "SELECT city, sum(amount) AS total FROM sales WHERE amount < 3 GROUP BY city;\n"
+        "SELECT * FROM nowhere"
+    )
+    arguments = (str(file), "--tables", tables, "--deadline", "5m")
+    code, out, _ = call("run", *arguments, "--priority", "reports_2=1")
+    assert code == 1
+    assert "2 of 3 queries within 5" in out and "3 rows of large tables" in out
+    code, out, _ = call("run", *arguments, "--json", "--show", "9")
+    told = last_json(out)
+    rows = {query["query"]: query.get("first_rows") for query in told["queries"]}
+    assert sorted(rows["reports"], key=str) == [["Köln", 2], [None, 3]]
+    assert sorted(rows["reports_2"]) == [["Bonn", 1], ["Köln", 2]]
+    (batch,) = told["batch"]["mini_batches"][:1]
+    assert batch["shared_steps"] == 1 and told["batch"]["late"] == []
+    code, _, err = call("resume", "last", "--tables", tables)
+    assert code == 2 and "only a run whose driver is gone" in err
+
+
+def test_explain_a_batch(call: Call, tables: str, tmp_path: Path) -> None:
+    texts = [f"SELECT count(*) AS n FROM sales WHERE amount > {n}" for n in range(3)]
+    arguments = ["explain", *(word for text in texts for word in ("--sql", text))]
+    arguments += ["--tables", tables, "--deadline", "1m"]
+    picture = tmp_path / "batch.svg"
+    code, out, _ = call(*arguments, "--picture", str(picture))
+    assert code == 0 and "Mini-batch 1: 3 queries" in out and "shared-1-1: sales" in out
+    assert picture.read_text().startswith("<svg ")
+    told = last_json(call(*arguments, "--json")[1])
+    assert sorted(told["order"]) == ["query", "query_2", "query_3"]
+    assert told["mini_batches"][0]["shared"][0]["table"] == "sales"
+
+
 def test_tables_from_a_catalog(call: Call, spark: SparkSession) -> None:
     arguments = ("run", "--sql", "SELECT current_database()", "--json", "--show", "1")
     told = last_json(call(*arguments, "--tables", "spark_catalog.default")[1])

@@ -30,7 +30,7 @@ from headway.storage import (
     open_store,
 )
 
-COMMANDS = ("run", "explain", "runs", "show", "remove", "data", "bench", "demo", "config")
+COMMANDS = ("run", "resume", "explain", "runs", "show", "remove", "data", "bench", "demo", "config")
 SCHEMA = json.dumps(
     {
         "type": "struct",
@@ -145,6 +145,14 @@ def test_version(call: Call) -> None:
         (["run", "--sql", "SELECT 1", "--tables", "./nowhere"], "does not exist"),
         (["run", "--sql", "SELECT 1", "--set", "store.ulr=x"], "no setting store.ulr"),
         (["run", "--sql", "SELECT 1", "--out", "o", "--set", "results.keep=false"], "not kept"),
+        (["run", "--sql", "SELECT 1", "--deadline", "soon"], "no length of time"),
+        (["run", "--sql", "SELECT 1", "--deadline", "0s"], "no length of time"),
+        (["run", "--sql", "SELECT 1", "--priority", "query=1"], "with a deadline"),
+        (["run", "--sql", "SELECT 1", "--deadline", "1m", "--priority", "q=1"], "no query q"),
+        (["run", "--sql", "SELECT 1", "--deadline", "1m", "--deadline-of", "q"], "a query"),
+        (["run", "--sql", "SELECT 1", "--deadline", "1m", "--after-deadline", "x"], "not known"),
+        (["explain", "--sql", "SELECT 1", "--deadline", "x"], "no length of time"),
+        (["resume", "last"], "no runs"),
         (["runs", "--config", "missing.toml"], "missing.toml"),
         (["bench", "plam"], "no benchmark plam"),
         (["show", "last", "--rows", "a", "--plan", "b"], "exclude"),

@@ -49,10 +49,10 @@ def explain(
     """
     settings = options.settings_from(config, assignments, store=store, master=master)
     statements = read_statements(files or (), texts or (), name)
+    seconds = None if deadline is None else options.seconds_of(deadline, "--deadline")
     with open_session(settings, tables or (), quiet=quiet) as session:
         queries = [session.sql(statement.sql, name=statement.name) for statement in statements]
-        if deadline is not None:
-            seconds = options.seconds_of(deadline, "--deadline")
+        if seconds is not None:
             with spinner(f"planning {plural(len(queries), 'query', 'queries')}", quiet=quiet):
                 batch = session.explain_batch(queries, deadline=seconds)
             _tell_batch(batch, picture, json=json)
