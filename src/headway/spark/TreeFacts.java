@@ -11,10 +11,10 @@ import org.apache.spark.sql.catalyst.trees.TreeNode;
  */
 public final class TreeFacts {
 
-    private static final char FIELD = '\u0001';
-    private static final char RECORD = '\u0002';
-    private static final char LIST = '\u0003';
-    private static final char NODE = '\u0004';
+    private static final String FIELD = "\u0001";
+    private static final String RECORD = "\u0002";
+    private static final String LIST = "\u0003";
+    private static final String NODE = "\u0004";
 
     private TreeFacts() {
     }
