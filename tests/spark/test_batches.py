@@ -51,8 +51,17 @@ def opened(spark: SparkSession, workers: Workers, folder: Path, engine: str = "a
     return headway_session(spark, workers=workers, store_url=str(folder), engine_name=engine)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "engine"),
+    [
+        ("low", "auto"),
+        ("high", "auto"),
+        ("regular", "spark"),
+        pytest.param("low", "spark", marks=pytest.mark.nightly),
+        pytest.param("high", "spark", marks=pytest.mark.nightly),
+        pytest.param("regular", "auto", marks=pytest.mark.nightly),
+    ],
+)
 def test_every_query_has_the_rows_that_it_has_alone(
     kind: str, engine: str, workload_session: Sessions, workers: Workers, tmp_path: Path
 ) -> None:
@@ -77,6 +86,7 @@ def test_all_queries_of_a_workload(
         check_rows(session, handle, texts)
 
 
+@pytest.mark.nightly
 def test_tpch_as_one_batch(workload_session: Sessions, workers: Workers, tmp_path: Path) -> None:
     texts = WORKLOADS["tpch"].queries()
     with opened(workload_session("tpch"), workers, tmp_path) as session:

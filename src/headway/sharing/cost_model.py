@@ -111,4 +111,4 @@ def fitted(prior: Work, seen: Iterable[Observation]) -> Work:
     rows = np.vstack([parts * weight, np.eye(len(known))])
     wanted = np.concatenate([np.full(len(observations), weight), np.full(len(known), start)])
     factors, *_ = np.linalg.lstsq(rows, wanted, rcond=None)
-    return Work(*(known * np.clip(factors, 0.1 * start, 10 * start)))
+    return Work(*map(float, known * np.clip(factors, 0.1 * start, 10 * start)))

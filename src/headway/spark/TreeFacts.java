@@ -16,6 +16,9 @@ public final class TreeFacts {
     private static final String LIST = "\u0003";
     private static final String NODE = "\u0004";
 
+    private static final Object NONE = new Object();
+    private static final java.util.Map METHODS = new java.util.concurrent.ConcurrentHashMap();
+
     private TreeFacts() {
     }
 
@@ -65,7 +68,7 @@ public final class TreeFacts {
 
     private static void writePlan(TreeNode plan, StringBuilder text) {
         LogicalPlan logical = (LogicalPlan) plan;
-        text.append(logical.schema().json()).append(FIELD);
+        text.append(changesColumns(plan) ? logical.schema().json() : "").append(FIELD);
         text.append(logical.output().mkString("\u0005")).append(FIELD);
         text.append(files(plan)).append(LIST);
         scala.Product product = (scala.Product) plan;
@@ -110,6 +113,13 @@ public final class TreeFacts {
         }
     }
 
+    /** Others pass their inputs' columns on, and nobody asks for their schema. */
+    private static boolean changesColumns(TreeNode plan) {
+        String name = plan.getClass().getSimpleName();
+        return !(name.equals("Filter") || name.equals("Join") || name.equals("Sort")
+            || name.equals("LogicalRelation") || name.endsWith("Limit"));
+    }
+
     /** Which files a table of files consists of: the table's object, and the state of its list. */
     private static String files(TreeNode plan) {
         Object relation = call(plan, "relation");
@@ -140,8 +150,21 @@ public final class TreeFacts {
     }
 
     private static Object call(Object target, String method) {
+        String key = target.getClass().getName() + "." + method;
+        Object found = METHODS.get(key);
+        if (found == null) {
+            try {
+                found = target.getClass().getMethod(method, new Class[0]);
+            } catch (Exception error) {
+                found = NONE;
+            }
+            METHODS.put(key, found);
+        }
+        if (found == NONE) {
+            return null;
+        }
         try {
-            return target.getClass().getMethod(method, new Class[0]).invoke(target, new Object[0]);
+            return ((java.lang.reflect.Method) found).invoke(target, new Object[0]);
         } catch (Exception error) {
             return null;
         }

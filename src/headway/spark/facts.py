@@ -32,6 +32,7 @@ class NodeFacts:
     """Of one node of a plan. `expressions` are by field (`field`, or `field/0`), parents first."""
 
     schema: str
+    """Of nodes that make columns; empty of those that pass them on."""
     outputs: tuple[str, ...]
     files: str
     """Of a table of files: which table of this JVM it is, and the state of its files."""

@@ -73,7 +73,7 @@ class Tree:
     @property
     def schema_json(self) -> str:
         """The schema of a node of a plan."""
-        if self.node_facts is not None:
+        if self.node_facts is not None and self.node_facts.schema:
             return self.node_facts.schema
         return str(self.handle.schema().json())
 
