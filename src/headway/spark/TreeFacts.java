@@ -132,7 +132,7 @@ public final class TreeFacts {
     private static String type(Expression expression) {
         try {
             return expression.dataType().json();
-        } catch (RuntimeException error) {
+        } catch (Throwable error) {
             return "";
         }
     }
@@ -140,7 +140,7 @@ public final class TreeFacts {
     private static String nullable(Expression expression) {
         try {
             return expression.nullable() ? "true" : "false";
-        } catch (RuntimeException error) {
+        } catch (Throwable error) {
             return "";
         }
     }
