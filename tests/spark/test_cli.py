@@ -271,7 +271,9 @@ def runs_in(environment: dict[str, str]) -> list[dict[str, Any]]:
     return list(last_json(listed.stdout)["runs"])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)]
+)
 def test_an_interrupt_leaves_a_run_that_says_so(
     number: signal.Signals,
     start: Callable[..., subprocess.Popen[str]],

@@ -222,6 +222,7 @@ def test_local_cluster(tmp_path: Path) -> None:
     assert left_folders(tmp_path) == []
 
 
+@pytest.mark.nightly
 def test_standalone_master(tmp_path: Path) -> None:
     with standalone_cluster(tmp_path / "cluster", workers=2, cores=1) as address:
         check_scenario(run_scenario(address, tmp_path))

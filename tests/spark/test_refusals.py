@@ -59,7 +59,7 @@ def test_whatever_the_import_trips_over_is_a_refusal(
     def trip(handle: object) -> object:
         raise RecursionError("too deep")
 
-    monkeypatch.setattr(catalyst, "tree_of", trip)
+    monkeypatch.setattr(catalyst, "plan_of", trip)
     with pytest.raises(PlanNotImportable, match="the import failed: RecursionError"):
         import_plan(spark.range(3))
 

@@ -90,6 +90,7 @@ for file in sorted(plans.glob("*.json")):
 """
 
 
+@pytest.mark.nightly
 def test_plans_run_in_another_process_with_other_settings(
     tmp_path: Path, workload_session: Callable[[str], SparkSession]
 ) -> None:
