@@ -7,13 +7,12 @@ JSON.
 from __future__ import annotations
 
 import json
-import os
 import random
 import sys
 from collections import Counter
 from typing import Any
 
-from executor_scenario import remove_work_folder, wait_until
+from executor_scenario import EXECUTORS, remove_work_folder, start_cluster, wait_until
 from pyspark.sql import SparkSession
 
 import headway
@@ -22,23 +21,11 @@ from headway.spark.executors import list_executors
 from headway.testing.dataflows import rows_of
 from headway.workloads.batches import high_share, low_share, regular_share
 
-EXECUTORS = 2
 KINDS = {"low": low_share, "high": high_share, "regular": regular_share}
 
 
 def main(tables: str, store: str, seed: int) -> list[dict[str, Any]]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master(f"local-cluster[{EXECUTORS},1,1024]")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "OFF")
-        .config("spark.executor.memory", "1g")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
+    spark = start_cluster()
     application = spark.sparkContext.applicationId
     try:
         return [

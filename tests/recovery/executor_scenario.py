@@ -29,9 +29,9 @@ EXECUTORS = 2
 PROTECTION = {"q09": "backup", "q18": "spool"}
 
 
-def main(tables: str, store: str) -> list[dict[str, Any]]:
+def start_cluster() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
+    return (
         SparkSession.builder.master(f"local-cluster[{EXECUTORS},1,1024]")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -42,6 +42,10 @@ def main(tables: str, store: str) -> list[dict[str, Any]]:
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )
+
+
+def main(tables: str, store: str) -> list[dict[str, Any]]:
+    spark = start_cluster()
     application = spark.sparkContext.applicationId
     try:
         return [one_query(spark, name, tables, store) for name in PROTECTION]

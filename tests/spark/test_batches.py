@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headway.base.errors import WrongUsage
+from headway.base.errors import RunInterrupted, WrongUsage
+from headway.cli.deadlines import late_queries
 from headway.plan.spark_sql import to_spark_sql
 from headway.session import Policy, Session
 from headway.session import session as headway_session
@@ -157,6 +158,27 @@ def test_at_the_deadline_what_is_not_done_is_late(
         assert str(by_name["quick"].status) == "done"
         assert str(by_name["slow"].status) == "interrupted"
         assert "deadline" in by_name["slow"].error.describe()  # type: ignore[union-attr]
+
+
+def test_a_shared_step_that_is_interrupted_leaves_late_queries(
+    workload_session: Sessions,
+    workers: Workers,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The deadline comes in the middle of shared work: its queries are late, and not failed."""
+    texts = regular_share(seed=4, count=3)
+
+    def interrupted(handle: BatchHandle, step: object) -> None:
+        handle._stop_at_deadline()
+        raise RunInterrupted("the batch was interrupted")
+
+    monkeypatch.setattr(BatchHandle, "_run_step", interrupted)
+    with opened(workload_session("tpcds"), workers, tmp_path) as session:
+        handle = run_batch(session, texts, deadline=600)
+        found = handle.progress()
+        assert {str(query.status) for query in found} == {"interrupted"}
+        assert set(late_queries(found, handle.batch())) == set(texts)
 
 
 def test_past_the_deadline_a_batch_can_go_on(

@@ -54,9 +54,7 @@ class Outcome:
     @property
     def late(self) -> tuple[str, ...]:
         """The queries that were not done by the deadline."""
-        if self.batch is None or self.batch.deadline is None:
-            return ()
-        return late_queries(self.queries, self.batch)
+        return () if self.batch is None else late_queries(self.queries, self.batch)
 
     @property
     def status(self) -> str:

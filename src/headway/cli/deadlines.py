@@ -91,13 +91,12 @@ def _number(text: str) -> float:
 
 def late_queries(queries: Iterable[QueryProgress], batch: BatchProgress) -> tuple[str, ...]:
     """Those that were not done by the deadline, failed ones aside."""
-    if batch.deadline is None:
-        return ()
     return tuple(
         query.name
         for query in queries
         if query.status != "failed"
-        and batch.finished_at.get(query.name, float("inf")) > batch.deadline
+        and query.name in batch.deadlines
+        and batch.finished_at.get(query.name, float("inf")) > batch.deadlines[query.name]
     )
 
 

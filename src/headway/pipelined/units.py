@@ -13,7 +13,8 @@ import pyarrow.parquet as parquet
 from headway.base.errors import FileNotReadable, NotSupported
 from headway.pipelined.kernels.typed import quoted
 from headway.pipelined.kernels.types import duckdb_type
-from headway.pipelined.programs import FileRange, NumberRange, TableInput
+from headway.pipelined.programs import FileRange, NumberRange, StoredPiece, TableInput
+from headway.plan.expressions import Column
 from headway.plan.nodes import Scan
 from headway.plan.sources import FileSource, RangeSource
 
@@ -27,6 +28,19 @@ def table_input(scan: Scan) -> TableInput:
     if isinstance(scan.source, FileSource) and scan.source.format == "parquet":
         return _row_groups(scan, scan.source)
     raise NotSupported(f"table {scan.source.table}", "it was not staged")
+
+
+def piece_input(
+    columns: Iterable[Column], pieces: tuple[StoredPiece, ...], size: int, name: str
+) -> TableInput:
+    """Pieces of a run that have these columns, about `size` bytes together."""
+    each = max(1, size // max(1, len(pieces)))
+    return TableInput(
+        tuple((f"CAST({quoted(c.name)} AS {duckdb_type(c.type)})", c.name) for c in columns),
+        pieces=pieces,
+        bytes=(each,) * len(pieces),
+        name=name,
+    )
 
 
 def _row_groups(scan: Scan, source: FileSource) -> TableInput:

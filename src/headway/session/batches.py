@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,8 @@ class BatchProgress:
     not_shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     finished_at: Mapping[str, float] = field(default_factory=dict)
     """By query, when it was done."""
+    deadlines: Mapping[str, float] = field(default_factory=dict)
+    """By query that has one: its own deadline, or that of the batch."""
 
     @property
     def remaining(self) -> float | None:
@@ -154,6 +157,7 @@ class BatchHandle(RunHandle):
                 if found.not_shared
             },
             dict(self._finished_at),
+            {name: end for name in self._queries if (end := self._deadline_of(name)) is not None},
         )
 
     @property
@@ -203,8 +207,12 @@ class BatchHandle(RunHandle):
         for name in waiting:
             self._run_query(self._queries[name])  # which finds that it was interrupted
 
-    def _planned(self) -> _Timed:
-        return _Timed(self)
+    @contextmanager
+    def _planned(self) -> Iterator[None]:
+        """Adds to the time that planning took."""
+        began = time.monotonic()
+        yield
+        self._planning += time.monotonic() - began
 
     def _go_on(self, resumed: Resumed, names: list[str]) -> list[str]:
         """Takes over what is done, finishes what an earlier driver had come to; the rest waits."""
@@ -226,11 +234,14 @@ class BatchHandle(RunHandle):
         """By query, until its own deadline or that of the batch. Past it there is no hurry."""
         found = {}
         for name in names:
-            own = self._queries[name].deadline
-            ends = [each for each in (own, self._options.deadline) if each is not None]
-            left = min(ends) - self._elapsed if ends else float("inf")
+            end = self._deadline_of(name)
+            left = float("inf") if end is None else end - self._elapsed
             found[name] = left if left > 0 else float("inf")
         return found
+
+    def _deadline_of(self, name: str) -> float | None:
+        ends = (self._queries[name].deadline, self._options.deadline)
+        return min((end for end in ends if end is not None), default=None)
 
     def _run_mini_batch(self, batch: MiniBatch) -> None:
         with self._planned():
@@ -248,7 +259,7 @@ class BatchHandle(RunHandle):
         )
         began, before = time.monotonic(), self._executors()
         shared = self._run_shared(batch, work, number)
-        if shared and work.steps and batch.plan is not None and not self._cancelled:
+        if shared and work.steps and batch.plan is not None:
             self._model.observe(batch.plan.work, time.monotonic() - began)
         lost = self._failures.add(before, self._executors(), time.monotonic() - began)
         self._mini_batches[number - 1] = replace(report, ended=self._elapsed, failures=lost)
@@ -270,23 +281,23 @@ class BatchHandle(RunHandle):
             try:
                 states[step.name] = self._run_step(step)
             except RunInterrupted:
-                return False
+                break
             except HeadwayError as error:
                 self._run.append("shared_failed", None, name=step.name, error=error.describe())
                 self._run_halves(batch, number)
                 return False
-        plans = {
-            name: finishing_plan(self._queries[name], shares)
-            for name, shares in work.shares.items()
-        }
-        self._note_plans(plans, number)
+        plans: dict[str, QueryPlan] = {}
+        if not self._cancelled:
+            for name, shares in work.shares.items():
+                plans[name] = finishing_plan(self._queries[name], shares)
+            self._note_plans(plans, number)
         for position, query in enumerate(batch.queries, 1):
             self._doing = f"mini-batch {number}: query {position} of {len(batch.queries)}"
             if query.name in plans and not self._cancelled:
                 self._finish(query.name, plans[query.name], states)
-            else:
+            else:  # one that shares nothing, or finds that it was interrupted
                 self._run_query(self._queries[query.name])
-        return True
+        return not self._cancelled
 
     def _run_halves(self, batch: MiniBatch, number: int) -> None:
         middle = (len(batch.queries) + 1) // 2
@@ -377,20 +388,6 @@ class BatchHandle(RunHandle):
         if self._late and self._cancelled and query.error is None:
             error = _too_late()
         super()._fail(query, error, seconds)
-
-
-class _Timed:
-    """Adds to the time that planning took."""
-
-    def __init__(self, handle: BatchHandle) -> None:
-        self._handle = handle
-        self._began = 0.0
-
-    def __enter__(self) -> None:
-        self._began = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        self._handle._planning += time.monotonic() - self._began
 
 
 def _too_late() -> RunInterrupted:

@@ -20,6 +20,7 @@ from headway.base.ids import check_id
 from headway.pipelined.kernels.typed import quoted
 from headway.pipelined.kernels.types import duckdb_type
 from headway.pipelined.programs import StoredPiece, TableInput
+from headway.pipelined.units import piece_input
 from headway.plan.expressions import Expression
 from headway.plan.graph import walk
 from headway.plan.nodes import Named, Node, Project, QueryPlan, Scan, ScanColumn, StateScan, Union
@@ -125,16 +126,8 @@ def state_inputs(
     for node in walk(plan.root):
         if isinstance(node, StateScan):
             kept = states[node.state]
-            size = max(1, kept.bytes // max(1, len(kept.pieces)))
-            inputs[node] = TableInput(
-                tuple(
-                    (f"CAST({quoted(c.name)} AS {duckdb_type(c.type)})", c.name)
-                    for c in node.columns
-                ),
-                pieces=tuple(StoredPiece(run.run_id, piece) for piece in kept.pieces),
-                bytes=tuple(size for _ in kept.pieces),
-                name=node.state,
-            )
+            pieces = tuple(StoredPiece(run.run_id, piece) for piece in kept.pieces)
+            inputs[node] = piece_input(node.columns, pieces, kept.bytes, node.state)
     return inputs
 
 

@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from headway.pipelined.compile import Choices, compile_plan
 from headway.pipelined.kernels.operators import explain_support
-from headway.pipelined.kernels.typed import quoted
-from headway.pipelined.kernels.types import duckdb_type
 from headway.pipelined.programs import StoredPiece, TableInput
+from headway.pipelined.units import piece_input
 from headway.plan.cardinalities import Statistics, estimate
 from headway.plan.nodes import Node, QueryPlan, StateScan
 from headway.plan.sources import Source
@@ -99,15 +98,9 @@ def _run(plan: QueryPlan, states: Mapping[StateScan, pa.Table], choices: Choices
     if refusals:
         raise refusals[0]
     pieces = {state.state: table for state, table in states.items()}
-    inputs: dict[Node, TableInput] = {
-        state: TableInput(
-            tuple(
-                (f"CAST({quoted(c.name)} AS {duckdb_type(c.type)})", c.name) for c in state.columns
-            ),
-            pieces=(StoredPiece(state.run, state.state),) if table.num_rows else (),
-            bytes=(max(1, table.nbytes),) if table.num_rows else (),
-        )
-        for state, table in states.items()
-    }
+    inputs: dict[Node, TableInput] = {}
+    for state, table in states.items():
+        stored = (StoredPiece(state.run, state.state),) if table.num_rows else ()
+        inputs[state] = piece_input(state.columns, stored, table.nbytes, state.state)
     dataflow = compile_plan(plan, estimate(plan), choices, inputs)
     return run_dataflow(dataflow, read_piece=lambda piece: pieces[piece.name])
