@@ -33,8 +33,8 @@ def sliced() -> tuple[tuple[pa.Table, ...], ...]:
 
 
 def test_each_slice_is_read_alone(tmp_path: Path) -> None:
-    backups = Backups(tmp_path / "backups")
-    backups.write(OUTPUT, 2, sliced())
+    backups = Backups(tmp_path / "backups", 0)
+    backups.keep(OUTPUT, 2, sliced())
     opened = backups.open(OUTPUT, 1)
     assert opened is not None
     file, epoch = opened
@@ -44,6 +44,23 @@ def test_each_slice_is_read_alone(tmp_path: Path) -> None:
             read = file.read(consumer, reader)
             assert read.equals(table)
             assert not read.schema.metadata
+
+
+def test_what_memory_takes_is_not_written(tmp_path: Path) -> None:
+    whole = rows(0, 100_000)
+    backups = Backups(tmp_path / "backups", 2 * whole.nbytes)
+    outputs = [TaskId(0, 1, sequence) for sequence in range(4)]
+    for output in outputs[:3]:
+        backups.keep(output, 0, ((whole, whole),))  # one table for two readers counts once
+    assert [path.name for path in (tmp_path / "backups").iterdir()] == ["0-1-2-e0-0.arrow"]
+    backups.delete([Input(outputs[0], 0)])
+    backups.keep(outputs[1], 1, ((whole,),))
+    backups.keep(outputs[3], 0, ((whole,),))
+    assert len(list((tmp_path / "backups").iterdir())) == 1
+    for output, epoch in ((outputs[1], 1), (outputs[2], 0), (outputs[3], 0)):
+        opened = backups.open(output, 0)
+        assert opened is not None and opened[1] == epoch
+        assert opened[0].read(0, 0).equals(whole)
 
 
 def test_equal_slices_are_written_once() -> None:
@@ -65,21 +82,21 @@ def test_empty_slices_and_rows_without_columns() -> None:
 
 
 def test_an_older_version_is_not_the_one_that_was_asked_for(tmp_path: Path) -> None:
-    backups = Backups(tmp_path / "backups")
-    backups.write(OUTPUT, 2, sliced())
+    backups = Backups(tmp_path / "backups", 0)
+    backups.keep(OUTPUT, 2, sliced())
     assert backups.open(OUTPUT, 3) is None
-    backups.write(OUTPUT, 3, sliced())
-    backups.write(OUTPUT, 1, ((rows(0, 1),),))
+    backups.keep(OUTPUT, 3, sliced())
+    backups.keep(OUTPUT, 1, ((rows(0, 1),),))
     opened = backups.open(OUTPUT, 0)
     assert opened is not None and opened[1] == 3
-    assert [path.name for path in (tmp_path / "backups").iterdir()] == ["0-1-7-e3.arrow"]
+    assert [path.name for path in (tmp_path / "backups").iterdir()] == ["0-1-7-e3-1.arrow"]
 
 
 def test_deleted_and_lost_backups_are_not_there(tmp_path: Path) -> None:
-    backups = Backups(tmp_path / "backups")
+    backups = Backups(tmp_path / "backups", 0)
     other = TaskId(0, 1, 8)
-    backups.write(OUTPUT, 0, sliced())
-    backups.write(other, 0, sliced())
+    backups.keep(OUTPUT, 0, sliced())
+    backups.keep(other, 0, sliced())
     backups.delete([Input(OUTPUT, 0), Input(other, -1), Input(TaskId(9, 9, 9), 0)])
     assert backups.open(OUTPUT, 0) is None
     (file,) = (tmp_path / "backups").iterdir()
@@ -92,21 +109,21 @@ def test_deleted_and_lost_backups_are_not_there(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
-    backups = Backups(tmp_path / "backups")
+    backups = Backups(tmp_path / "backups", 0)
     with (
         patch.object(os, "write", side_effect=OSError(errno.ENOSPC, "no space")),
         pytest.raises(OSError, match="no space"),
     ):
-        backups.write(OUTPUT, 0, sliced())
+        backups.keep(OUTPUT, 0, sliced())
     assert backups.open(OUTPUT, 0) is None
     assert not list((tmp_path / "backups").iterdir())
 
 
 def test_short_writes_are_continued(tmp_path: Path) -> None:
     real: Callable[[int, Any], int] = os.write
-    backups = Backups(tmp_path / "backups")
+    backups = Backups(tmp_path / "backups", 0)
     with patch.object(os, "write", lambda handle, data: real(handle, data[:1000])):
-        backups.write(OUTPUT, 0, sliced())
+        backups.keep(OUTPUT, 0, sliced())
     opened = backups.open(OUTPUT, 0)
     assert opened is not None and opened[0].read(1, 0).equals(sliced()[1][0])
 

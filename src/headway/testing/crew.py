@@ -35,6 +35,7 @@ from headway.testing.local_session import LocalSession
 from headway.testing.local_workers import WorkerProcess
 
 _START_SECONDS = 30.0
+_CLAIM_SECONDS = 1.0
 _LEAVE_SECONDS = 10.0
 _LIMIT_SECONDS = 90.0
 SMALL_TASKS = Options(task_bytes=20_000, least_bytes=0)
@@ -136,7 +137,7 @@ class Crew:
             self._write_faults(())
         run = self.session.run
         tables = [pa.ipc.open_stream(run.read_piece(each.piece)).read_all() for each in pieces]
-        struck = tuple(Path(each.claim).exists() for each in armed)
+        struck = self._await_claims(armed)
         exits = self._bury(at_least=sum(struck))
         return Outcome(pa.concat_tables(tables), executions[0].report, struck, exits)
 
@@ -211,6 +212,15 @@ class Crew:
     def _gone(self) -> list[WorkerProcess]:
         lost = {worker for worker, _, _ in self.session.lost}
         return [p for p in self._members.values() if p.name in lost or p.exit_code is not None]
+
+    def _await_claims(self, faults: Sequence[Fault]) -> tuple[bool, ...]:
+        """Which struck. What is needed no more may be deleted just after the query's end."""
+        deadline = time.monotonic() + _CLAIM_SECONDS
+        while True:
+            struck = tuple(Path(each.claim).exists() for each in faults)
+            if all(struck) or time.monotonic() > deadline:
+                return struck
+            time.sleep(0.01)
 
     def _claimed(self, fault: Fault, name: str) -> Fault:
         return msgspec.structs.replace(fault, claim=str(self._claims / name))

@@ -37,6 +37,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A peer that gives no sign of life for so long does not get the output."""
     inbox_bytes: int = 0
     """Inputs of a query that wait in memory; 0 for a fifth of `memory`."""
+    backup_bytes: int | None = None
+    """Copies of a query's outputs that stay in memory; None for a tenth of `memory`."""
 
     def __post_init__(self) -> None:
         check_id(self.worker, "worker id")
@@ -50,8 +52,12 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.inbox_bytes or self.memory // 5
 
     @property
+    def backup_limit(self) -> int:
+        return self.memory // 10 if self.backup_bytes is None else self.backup_bytes
+
+    @property
     def kernel_memory(self) -> int:
-        """What the kernels may use; the rest is for inputs, outputs and Python itself."""
+        """What the kernels may use; the rest is for inputs, copies of outputs and Python itself."""
         return self.memory * 3 // 5
 
 

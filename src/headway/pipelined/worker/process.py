@@ -170,8 +170,8 @@ class Worker:
         try:
             folder.mkdir(mode=0o700)
             kernels = self._start_kernels(self._config, start, folder)
-            limit = self._config.inbox_limit
-            work = self.query_work(start, kernels, self, folder, limit)
+            limits = self._config.inbox_limit, self._config.backup_limit
+            work = self.query_work(start, kernels, self, folder, *limits)
         except HeadwayError as error:
             self._link.tell(QueryRefused(start.query, error.name, error.message, error.hint))
         except OSError as error:

@@ -60,6 +60,7 @@ class QueryWork:
         around: Surroundings,
         folder: Path,
         inbox_limit: int,
+        backup_limit: int,
     ) -> None:
         self.query = start.query
         self._topology = start.topology
@@ -73,7 +74,7 @@ class QueryWork:
         self._kernels = kernels
         self._channels = Channels(kernels)
         self._inbox = Inbox(folder / "inbox", inbox_limit, around.leave)
-        self._backups = Backups(folder / "backups")
+        self._backups = Backups(folder / "backups", backup_limit)
         self._pieces = Pieces(start.store_url, start.run_id, start.query)
         self._outputs: dict[tuple[TaskId, int], TaskOutput] = {}
         self._sender = Sender(start.query, around, self._inbox, self.arrive)
@@ -145,7 +146,7 @@ class QueryWork:
             return Kept(output, epoch, self._pieces.write_result(output, epoch, made.table))
         if stage.protection is Protection.SPOOL:
             return Kept(output, epoch, self._pieces.write_slices(output, epoch, made.slices))
-        self._backups.write(output, epoch, made.slices)
+        self._backups.keep(output, epoch, made.slices)
         return Kept(output, epoch)
 
     def deliver(
@@ -196,8 +197,7 @@ class QueryWork:
                 threads.submit(lambda: self._execute(run))
             # The output is looked up now: it may be dropped before these are done with it.
             case Keep(output, epoch):
-                made = self._outputs[output, epoch]
-                around.moving.submit(lambda: self._keep(output, epoch, made))
+                self._begin_keeping(output, epoch, self._outputs[output, epoch])
             case Deliver(output, epoch, destinations):
                 self._deliver(output, epoch, self._outputs[output, epoch], destinations)
             case Resend(output, epoch, destinations, piece):
@@ -234,6 +234,14 @@ class QueryWork:
             answer = ExecutionFailed(run.task, run.epoch, "INTERNAL_ERROR", story)
         self.post(answer)
 
+    def _begin_keeping(self, output: TaskId, epoch: int, made: TaskOutput) -> None:
+        stage = self._topology.stages[output.stage]
+        as_backup = not stage.result and stage.protection is Protection.BACKUP
+        if as_backup and self._backups.fits(made.slices):
+            self._keep(output, epoch, made)  # nothing to wait for: not worth a change of threads
+        else:
+            self._around.moving.submit(lambda: self._keep(output, epoch, made))
+
     def _keep(self, output: TaskId, epoch: int, made: TaskOutput) -> None:
         try:
             answer = self.keep(output, epoch, made)
@@ -249,7 +257,7 @@ class QueryWork:
 
         worker = self._around.worker
         if all(each.worker == worker for each in destinations) and self._inbox.has_room():
-            work()  # nothing to wait for: not worth a change of threads
+            work()
         else:
             self._around.moving.submit(work)
 
