@@ -96,7 +96,7 @@ class PipelinedSettings:
     protection: str = setting(
         Choice(("backup", "spool", "none")),
         "backup",
-        "What keeps exchanged rows from being lost: a copy on the worker's own disk, one in the "
+        "What keeps exchanged rows from being lost: a copy with the worker that made it, one in the "
         "reliable store, or nothing.",
     )
     control_store: str = setting(
