@@ -9,18 +9,21 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from pyspark.sql import SparkSession
 
-from headway.base.errors import RunInterrupted, WrongUsage
+from headway.base.errors import RunInterrupted, TableChanged, WrongUsage
 from headway.cli.deadlines import late_queries
 from headway.plan.spark_sql import to_spark_sql
 from headway.session import Policy, Session
 from headway.session import session as headway_session
-from headway.session.batches import SHARED_DONE, TO_FINISH, BatchHandle
+from headway.session.batches import SHARED_DONE, TO_FINISH, BatchHandle, cost_model
+from headway.session.calibration import calibrate
 from headway.session.workers import Workers
 from headway.spark.compare import same_result
 from headway.storage import QUERY_DONE, Run, open_store
@@ -29,7 +32,7 @@ from headway.testing.random_batches import make_star, random_batch
 from headway.workloads import WORKLOADS
 from headway.workloads.batches import high_share, low_share, regular_share
 
-SEED = int(os.environ.get("HEADWAY_TEST_SEED", time.time()))
+SEED = int(os.environ.pop("HEADWAY_TEST_SEED", time.time()))
 KINDS = {"low": low_share, "high": high_share, "regular": regular_share}
 ENGINES = ("auto", "spark")
 Sessions = Callable[[str], SparkSession]
@@ -148,7 +151,7 @@ def test_a_query_that_fails_fails_alone(
 def test_at_the_deadline_what_is_not_done_is_late(
     workload_session: Sessions, workers: Workers, tmp_path: Path
 ) -> None:
-    slow = "SELECT count(*) AS n FROM range(60000) a JOIN range(60000) b ON a.id % 2 = b.id % 3"
+    slow = "SELECT count(*) AS n FROM range(300000) a JOIN range(300000) b ON a.id % 2 = b.id % 3"
     texts = {"quick": "SELECT 1 AS one", "slow": slow}
     with opened(workload_session("tpcds"), workers, tmp_path) as session:
         began = time.monotonic()
@@ -247,6 +250,8 @@ def test_a_batch_whose_driver_was_killed_goes_on(
     done = {e.query for e in before if e.kind == QUERY_DONE}
     assert done and len(done) < 12
     with opened(workload_session("tpcds"), workers, tmp_path) as session:
+        with _another_table(session.spark, "date_dim"), pytest.raises(TableChanged, match="date"):
+            session.resume(run.run_id)
         handle = session.resume(run.run_id)
         handle.wait()
         assert {str(query.status) for query in handle.progress()} == {"done"}
@@ -256,6 +261,35 @@ def test_a_batch_whose_driver_was_killed_goes_on(
         again = {q for e in after if e.kind == SHARED_DONE for q in e.data["queries"]}
         assert not kept & again
         check_rows(session, handle, regular_share(seed=5, count=12))
+
+
+@contextmanager
+def _another_table(spark: SparkSession, name: str) -> Iterator[None]:
+    """Some of the table's rows under its name."""
+    frame = spark.table(name)
+    with TemporaryDirectory() as folder:
+        frame.limit(10).write.parquet(f"{folder}/{name}")
+        spark.read.parquet(f"{folder}/{name}").createOrReplaceTempView(name)
+        yield
+    frame.createOrReplaceTempView(name)
+
+
+def test_calibration_learns_what_work_takes(
+    spark: SparkSession, workers: Workers, tmp_path: Path
+) -> None:
+    with opened(spark.newSession(), workers, tmp_path) as session:
+        steps: list[int] = []
+        found = calibrate(
+            session,
+            lambda: cost_model(session.settings, session._costs),
+            lambda what, done, total: steps.append(done),
+            rows=20_000,
+        )
+        assert steps == list(range(found.batches + 1))
+        assert found.error_after < found.error_before
+        assert all(rate > 0 for rate in found.rates.values())
+        assert not list((tmp_path / "runs").iterdir())
+        assert not session.spark.catalog.listTables()
 
 
 def _run_with(store: object, folder: Path, process: subprocess.Popen[bytes]) -> Run:

@@ -56,10 +56,10 @@ def test_whatever_the_import_trips_over_is_a_refusal(
 ) -> None:
     """Such as an expression that is deeper than Python's stack."""
 
-    def trip(handle: object) -> object:
+    def trip(*arguments: object) -> object:
         raise RecursionError("too deep")
 
-    monkeypatch.setattr(catalyst, "plan_of", trip)
+    monkeypatch.setattr(catalyst, "optimised_tree", trip)
     with pytest.raises(PlanNotImportable, match="the import failed: RecursionError"):
         import_plan(spark.range(3))
 

@@ -30,7 +30,19 @@ from headway.storage import (
     open_store,
 )
 
-COMMANDS = ("run", "resume", "explain", "runs", "show", "remove", "data", "bench", "demo", "config")
+COMMANDS = (
+    "run",
+    "resume",
+    "explain",
+    "runs",
+    "show",
+    "remove",
+    "calibrate",
+    "data",
+    "bench",
+    "demo",
+    "config",
+)
 SCHEMA = json.dumps(
     {
         "type": "struct",

@@ -96,8 +96,8 @@ class PipelinedSettings:
     protection: str = setting(
         Choice(("backup", "spool", "none")),
         "backup",
-        "What keeps exchanged rows from being lost: a copy with the worker that made it, one in the "
-        "reliable store, or nothing.",
+        "What keeps exchanged rows from being lost: a copy with the worker that made it, one in "
+        "the reliable store, or nothing.",
     )
     control_store: str = setting(
         Text(),

@@ -110,6 +110,12 @@ class RunNotFound(HeadwayError):
     exit_code = 2
 
 
+class TableChanged(HeadwayError):
+    """A table does not hold what it held when the run began."""
+
+    name = "TABLE_CHANGED"
+
+
 class RunInterrupted(HeadwayError):
     name = "RUN_INTERRUPTED"
     exit_code = 130

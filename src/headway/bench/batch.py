@@ -1,7 +1,9 @@
 """How many queries of a batch are done by a deadline: one by one, with plain sharing, and as here.
 
 The deadline of a workload is the time in which a third of its queries is done one by one. Goodput
-is the number of queries done by then; all techniques run on the same executors.
+is the number of queries done by then; all techniques run on the same executors. Queries one by one
+and Datapath run on Spark, as they do elsewhere; Datapath also runs on the engine that is used here,
+to tell what the engine gives from what the planning gives.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +45,9 @@ _EXECUTORS = 4
 _PATIENCE = 60.0
 SHORTEST_FIRST, DATAPATH, OURS = "shortest_first", "datapath", "ours"
 ALONE = "query_at_a_time"
+DATAPATH_HERE, OURS_ON_SPARK = "datapath_on_our_engine", "ours_on_spark"
+_ON_SPARK = (DATAPATH, OURS_ON_SPARK)
+_TECHNIQUES = (SHORTEST_FIRST, DATAPATH, DATAPATH_HERE, OURS_ON_SPARK, OURS)
 
 
 @dataclass
@@ -49,6 +55,8 @@ class _Workload:
     name: str
     texts: dict[str, str]
     deadline: float = 0.0
+    alone: int = 0
+    """Queries done by the deadline, one at a time."""
     seconds: dict[str, float] = field(default_factory=dict)
     """By query, alone on Spark."""
     rows: dict[str, pa.Table] = field(default_factory=dict)
@@ -94,12 +102,13 @@ class _Bench:
         self._steps += 1
 
     def prepare(self, workload: _Workload) -> None:
-        """Every query alone on Spark: its rows, how long it takes, and the deadline."""
-        first = next(iter(workload.texts.values()))
-        for _ in range(2):
-            self._spark.sql(first).toArrow()
-        began = time.monotonic()
+        """Every query alone on Spark, first to warm up: its rows, how long it takes, and the
+        deadline."""
         third = -(-len(workload.texts) // 3)
+        for name, text in islice(workload.texts.items(), third):
+            self._tell(f"{workload.name}: {name} to warm up")
+            self._spark.sql(text).toArrow()
+        began = time.monotonic()
         for number, (name, text) in enumerate(workload.texts.items(), 1):
             self._tell(f"{workload.name}: {name} alone")
             started = time.monotonic()
@@ -107,12 +116,13 @@ class _Bench:
             workload.seconds[name] = time.monotonic() - started
             if number == third:
                 workload.deadline = time.monotonic() - began
+                workload.alone = third
 
     def measure(self, workloads: list[_Workload], options: BenchmarkOptions) -> dict[str, Any]:
         calm = {
             workload.name: {
-                technique: self.goodput(workload, technique)
-                for technique in (ALONE, SHORTEST_FIRST, DATAPATH, OURS)
+                ALONE: workload.alone,
+                **{technique: self.goodput(workload, technique) for technique in _TECHNIQUES},
             }
             for workload in workloads
         }
@@ -130,7 +140,7 @@ class _Bench:
         by_deadline = {
             f"{share:g}": {
                 technique: self.goodput(regular, technique, deadline=share * regular.deadline)
-                for technique in (SHORTEST_FIRST, DATAPATH, OURS)
+                for technique in (SHORTEST_FIRST, DATAPATH, DATAPATH_HERE, OURS)
             }
             for share in _DEADLINES
         }
@@ -158,14 +168,13 @@ class _Bench:
         self._tell(f"{workload.name}: {technique}{told}")
         self._await_executors()
         with self._killing(failures, seconds):
-            if technique in (ALONE, SHORTEST_FIRST):
-                return self._alone(workload, technique, seconds)
+            if technique == SHORTEST_FIRST:
+                return self._shortest_first(workload, seconds)
             return self._shared(workload, technique, seconds, policy)
 
-    def _alone(self, workload: _Workload, technique: str, seconds: float) -> int:
-        names = list(workload.texts)
-        if technique == SHORTEST_FIRST:  # by the times that they really take
-            names.sort(key=lambda name: workload.seconds[name])
+    def _shortest_first(self, workload: _Workload, seconds: float) -> int:
+        """By the times that they really take."""
+        names = sorted(workload.texts, key=lambda name: workload.seconds[name])
         done = 0
         over = threading.Event()
 
@@ -195,8 +204,8 @@ class _Bench:
     ) -> int:
         from headway.session import Policy
 
-        session = self._session
-        if technique == DATAPATH:
+        session = self._plain if technique in _ON_SPARK else self._session
+        if technique in (DATAPATH, DATAPATH_HERE):
             policy = Policy(
                 shuffle=False,
                 shared_costs=False,
@@ -278,12 +287,16 @@ class _Bench:
             "deadlines": {workload.name: round(workload.deadline, 2) for workload in workloads},
             "over_shortest_first": _mean(calm.values(), SHORTEST_FIRST),
             "over_datapath": _mean(calm.values(), DATAPATH),
+            "over_datapath_on_our_engine": _mean(calm.values(), DATAPATH_HERE),
+            "on_spark_over_datapath": _mean(calm.values(), DATAPATH, OURS_ON_SPARK),
+            "on_spark_over_shortest_first": _mean(calm.values(), SHORTEST_FIRST, OURS_ON_SPARK),
             "over_shortest_first_with_failures": _mean(failed, SHORTEST_FIRST),
             "over_datapath_with_failures": _mean(failed, DATAPATH),
             "lowest_ratio": lowest,
             "rows_equal": self.equal,
             "different": dict(Counter(self.different)),
             "planning_share": max(self.planning),
+            "seconds_alone": {w.name: round(sum(w.seconds.values()), 2) for w in workloads},
             "goodput": calm,
             "goodput_with_failures": failing,
             "goodput_by_deadline": by_deadline,
@@ -304,9 +317,9 @@ def _ablations() -> dict[str, Policy]:
     }
 
 
-def _over(counts: Mapping[str, int], base: str) -> float:
-    return counts[OURS] / max(1, counts[base])
+def _over(counts: Mapping[str, int], base: str, technique: str = OURS) -> float:
+    return counts[technique] / max(1, counts[base])
 
 
-def _mean(runs: Any, base: str) -> float:
-    return statistics.mean(_over(counts, base) for counts in runs)
+def _mean(runs: Any, base: str, technique: str = OURS) -> float:
+    return statistics.mean(_over(counts, base, technique) for counts in runs)

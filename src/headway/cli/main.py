@@ -15,6 +15,7 @@ import typer
 
 from headway.base.errors import HeadwayError, WrongUsage
 from headway.cli.commands.bench import bench
+from headway.cli.commands.calibrate import calibrate
 from headway.cli.commands.config import config
 from headway.cli.commands.data import data
 from headway.cli.commands.demo import demo
@@ -67,6 +68,7 @@ app.command(
 app.command(epilog=_examples("runs", "runs --store s3://bucket/headway --json"))(runs)
 app.command(epilog=_examples("show last", "show last --rows q1", "show last --plan q1"))(show)
 app.command(epilog=_examples("remove last", "remove 20260301-101500-1a2b3c --yes"))(remove)
+app.command(epilog=_examples("calibrate", "calibrate --master spark://host:7077"))(calibrate)
 app.command(epilog=_examples("data tpch --scale 0.1 --out data/tpch"))(data)
 app.command(epilog=_examples("bench", "bench plan --json"))(bench)
 app.command(epilog=_examples("demo", "demo --scale 0.2"))(demo)

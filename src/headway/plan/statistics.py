@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -58,8 +59,11 @@ def parquet_statistics(files: Iterable[str]) -> TableStatistics | None:
     step = max(1, len(names) // _MOST_FOOTERS)
     sample = names[::step]
     try:
-        with ThreadPoolExecutor(min(8, len(sample))) as pool:
-            footers = list(pool.map(_footer_statistics, sample))
+        if any(_local(name) is None for name in sample):
+            with ThreadPoolExecutor(min(8, len(sample))) as pool:
+                footers = list(pool.map(_footer_statistics, sample))
+        else:  # known ones are asked for nothing but their state
+            footers = list(map(_footer_statistics, sample))
     except Exception:  # noqa: BLE001 - an estimate keeps no query from running
         # A damaged file, a store that Spark knows and fsspec does not, a service that says no:
         # whoever reads the table will say what is wrong with it.
@@ -68,10 +72,21 @@ def parquet_statistics(files: Iterable[str]) -> TableStatistics | None:
 
 
 def _footer_statistics(url: str) -> TableStatistics:
+    local = _local(url)
+    if local is not None:
+        found = Path(local).stat()
+        return _read_footer(url, found.st_size, str(found.st_mtime_ns))
     filesystem, path = fsspec.core.url_to_fs(url)
     info = filesystem.info(path)
     changed = info.get("mtime") or info.get("LastModified") or info.get("ETag")
     return _read_footer(url, int(info["size"]), str(changed))
+
+
+def _local(url: str) -> str | None:
+    """The path of a file on this machine."""
+    if url.startswith("file:///"):
+        return url.removeprefix("file://")
+    return None if "://" in url else url
 
 
 @lru_cache(maxsize=4_096)

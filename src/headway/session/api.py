@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,21 +12,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.base.config import SETTINGS, Settings, load_settings
-from headway.base.errors import HeadwayError, PlanNotImportable, WrongUsage
+from headway.base.errors import HeadwayError, PlanNotImportable, TableChanged, WrongUsage
 from headway.session.batch_planning import (
     AfterDeadline,
     BatchOptions,
     BatchPlanner,
     Policy,
-    described,
 )
 from headway.session.batch_plans import BatchPlan, plan_of_batch
 from headway.session.batches import BATCH, BatchHandle, Resumed, cost_model, resumed_from
-from headway.session.failures import FailureHistory
+from headway.session.calibration import Calibration, calibrate
+from headway.session.history import CostHistory, FailureHistory
 from headway.session.observations import Observations
 from headway.session.pipelined import PipelinedEngine
-from headway.session.planning import PIPELINED, PlannedQuery, Shapes, tables_of, without_plan
+from headway.session.planning import (
+    PIPELINED,
+    SPARK,
+    PlannedQuery,
+    Shapes,
+    changed_tables,
+    tables_of,
+    without_plan,
+)
 from headway.session.runs import RunHandle
+from headway.session.sharing import shareable
 from headway.session.workers import Workers
 from headway.storage import Run, new_manifest, open_store, sweep_runs
 from headway.workloads.tables import find_tables
@@ -36,6 +45,8 @@ if TYPE_CHECKING:
 
     from headway.spark.results import KeptResult
     from headway.storage import ReliableStore
+
+_IMPORTERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,8 @@ class Session:
         self._pipelined = PipelinedEngine(spark, settings, self.workers)
         self._observations = Observations(self.store) if settings.statistics.observe else None
         self._failures = FailureHistory(self.store)
+        cores = int(spark.sparkContext.defaultParallelism)
+        self._costs = CostHistory(self.store, settings.engine.name, cores)
         self._observer = ThreadPoolExecutor(1, "headway-observer")
         self._runs: list[RunHandle] = []
         sweep_runs(self.store)
@@ -132,7 +145,7 @@ class Session:
         """
         began = time.monotonic()
         options = self._batch_options(began, deadline, after_deadline, failures_per_hour, policy)
-        planned = self.plan(list(queries))
+        planned = self._plan_batch(queries)
         run = self._new_run(planned)
         run.append(
             BATCH,
@@ -167,7 +180,6 @@ class Session:
             deadline = max(deadline, 0.001)
         after: AfterDeadline = "continue" if asked["after_deadline"] == "continue" else "stop"
         options = self._batch_options(began, deadline, after, None, None)
-        run.take_over()
         queries = [
             Query(
                 record.name,
@@ -178,7 +190,16 @@ class Session:
             )
             for record in run.manifest.queries
         ]
-        return self._start_batch(run, self.plan(queries), options, resumed)
+        planned = self._plan_batch(queries)
+        changed = changed_tables(run.manifest.tables, tables_of(planned))
+        if changed:
+            raise TableChanged(
+                f"{', '.join(changed)} changed since run {run_id} began: its shared results are "
+                "of the former rows",
+                hint="run the queries again",
+            )
+        run.take_over()
+        return self._start_batch(run, planned, options, resumed)
 
     def _batch_options(
         self,
@@ -224,6 +245,7 @@ class Session:
             self._known_counts,
             options,
             self._failures,
+            self._costs,
             resumed,
         )
         self._runs = [*(run for run in self._runs if not run.finished), handle.start()]
@@ -255,9 +277,15 @@ class Session:
         """How a batch would be run: overlap, order, mini-batches, shared plans. Nothing is run."""
         options = self._batch_options(time.monotonic(), deadline, "stop", None, None)
         planned = self.plan(list(queries), act=False)
-        model = cost_model(self.settings)
-        found = [described(query, model) for query in planned]
+        model = cost_model(self.settings, self._costs)
+        found = [shareable(query) for query in planned]
         return plan_of_batch(planned, BatchPlanner(found, options), found, deadline, model)
+
+    def calibrate(
+        self, progress: Callable[[str, int, int], None] = lambda what, done, total: None
+    ) -> Calibration:
+        """Run small batches to learn how long shared work takes here; later batches plan by it."""
+        return calibrate(self, lambda: cost_model(self.settings, self._costs), progress)
 
     def plan(
         self,
@@ -269,22 +297,48 @@ class Session:
 
         Spark runs a command, such as INSERT, as soon as it sees it: unless `act`, it is refused.
         """
-        asked = [self._query(item) for item in _listed(queries)]
-        if not asked:
-            raise WrongUsage("there is no query to run")
         planned: list[PlannedQuery] = []
-        for query in _named_apart(asked):
-            planned.append(self._plan(query, act=act))
+        for query in self._imported_plans(self._asked(queries), act=act):
+            planned.append(self._with_engine(query))
             if act and planned[-1].engine == PIPELINED:
                 self.workers.start_soon()  # beside the planning of the others
         return planned if act else [self._pipelined.explained(query) for query in planned]
+
+    def _plan_batch(self, queries: Iterable[Query | str | DataFrame]) -> list[PlannedQuery]:
+        """Their engines are chosen when it is known what of them is shared."""
+        asked = self._asked(queries)
+        if self.settings.engine.name != SPARK:
+            self.workers.start_soon()
+        return [
+            query if query.imported is None else replace(query, plan=query.imported.plan)
+            for query in self._imported_plans(asked, act=True)
+        ]
+
+    def _asked(self, queries: Query | str | DataFrame | Iterable[Any]) -> list[Query]:
+        asked = [self._query(item) for item in _listed(queries)]
+        if not asked:
+            raise WrongUsage("there is no query to run")
+        return _named_apart(asked)
+
+    def _imported_plans(self, queries: list[Query], *, act: bool) -> Iterator[PlannedQuery]:
+        """Spark sees one text after the other, as some of them change what the next ones mean.
+        Optimising and reading their plans goes on beside that."""
+        if len(queries) == 1:
+            yield self._with_import(self._analysed(queries[0], act=act))
+            return
+        with ThreadPoolExecutor(_IMPORTERS, "headway-import") as pool:
+            futures = []
+            for query in queries:
+                futures.append(pool.submit(self._with_import, self._analysed(query, act=act)))
+            for future in futures:
+                yield future.result()
 
     def _query(self, item: Any) -> Query:
         if isinstance(item, Query):
             return item
         return self.sql(item) if isinstance(item, str) else self.dataframe(item)
 
-    def _plan(self, query: Query, *, act: bool) -> PlannedQuery:
+    def _analysed(self, query: Query, *, act: bool) -> PlannedQuery:
         from headway.spark.catalyst import is_action
         from headway.spark.errors import named_error
 
@@ -297,15 +351,23 @@ class Session:
             frame = query.frame if query.frame is not None else self.spark.sql(query.sql)
         except Exception as error:  # noqa: BLE001 - named, and carried by the query alone
             return PlannedQuery(query.name, query.sql, None, error=named_error(error))
-        planned = PlannedQuery(
+        return PlannedQuery(
             query.name, query.sql, frame, deadline=query.deadline, priority=query.priority
         )
+
+    def _with_import(self, query: PlannedQuery) -> PlannedQuery:
+        if query.frame is None:
+            return query
         try:
-            imported = self._imported.get(frame)
+            return replace(query, imported=self._imported.get(query.frame))
         except PlanNotImportable as error:
-            return without_plan(planned, error)
+            return without_plan(query, error)
+
+    def _with_engine(self, query: PlannedQuery) -> PlannedQuery:
+        if query.imported is None:
+            return query
         return self._shapes.with_plan(
-            planned, imported, self._known_counts(), self.settings.engine.name
+            query, query.imported, self._known_counts(), self.settings.engine.name
         )
 
     def _observe(self, query: PlannedQuery, kept: KeptResult) -> None:

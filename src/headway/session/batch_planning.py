@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from headway.session.planning import PlannedQuery
-from headway.session.sharing import Checkpoints, Shareable, shareable, work_alone
+from headway.session.sharing import Checkpoints, Shareable
 from headway.sharing.checkpoints import BUDGET_SHARE
 from headway.sharing.cost_model import CostModel
 from headway.sharing.mini_batches import BatchQuery, MiniBatch, Rules, next_mini_batch
@@ -44,13 +44,6 @@ class BatchOptions:
     failures_per_hour: float = 0.0
     checkpoint_share: float = BUDGET_SHARE
     workers: int = 1
-
-
-def described(query: PlannedQuery, model: CostModel) -> Shareable:
-    """A query as the planner sees it."""
-    found = shareable(query)
-    alone = model.predict(work_alone(query))
-    return replace(found, query=replace(found.query, alone=alone))
 
 
 class BatchPlanner:
@@ -101,4 +94,4 @@ def _urgency(query: PlannedQuery) -> tuple[float, float]:
 
 
 def _alone(query: Shareable) -> BatchQuery:
-    return replace(query.query, candidates=())
+    return BatchQuery(query.planned.name)

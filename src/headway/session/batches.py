@@ -5,9 +5,10 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,10 +17,10 @@ from headway.base.config import Settings
 from headway.base.errors import HeadwayError, RunInterrupted
 from headway.plan.canonical import canonical_forms
 from headway.plan.serialize import plan_from_builtins, plan_to_builtins
-from headway.session.batch_planning import BatchOptions, BatchPlanner, described
-from headway.session.failures import FailureHistory
+from headway.session.batch_planning import BatchOptions, BatchPlanner
+from headway.session.history import CostHistory, FailureHistory
 from headway.session.pipelined import PipelinedEngine
-from headway.session.planning import SPARK, PlannedQuery
+from headway.session.planning import SPARK, PlannedQuery, statistics_of, with_engine
 from headway.session.runs import QueryStatus, RunHandle
 from headway.session.sharing import (
     Piece,
@@ -30,6 +31,7 @@ from headway.session.sharing import (
     finishing_query,
     pieces_of,
     planned_piece,
+    shareable,
     shared_work,
 )
 from headway.sharing.cost_model import PIPELINED_RATES, SPARK_RATES, CostModel
@@ -46,6 +48,7 @@ BATCH = "batch"
 MINI_BATCH = "mini_batch"
 SHARED_DONE = "shared_done"
 TO_FINISH = "to_finish"
+_FINISHED_TOGETHER = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +101,11 @@ class Resumed:
     """Shared states by what they are, apart from their names."""
 
 
-def cost_model(settings: Settings) -> CostModel:
-    """With the rates of the engine that most of a batch will run on."""
-    return CostModel(SPARK_RATES if settings.engine.name == SPARK else PIPELINED_RATES)
+def cost_model(settings: Settings, history: CostHistory) -> CostModel:
+    """With the rates of the engine that most of a batch will run on, and what was seen before."""
+    model = CostModel(SPARK_RATES if settings.engine.name == SPARK else PIPELINED_RATES)
+    history.recall(model)
+    return model
 
 
 class BatchHandle(RunHandle):
@@ -117,12 +122,14 @@ class BatchHandle(RunHandle):
         observed: Callable[[], Mapping[str, float]],
         options: BatchOptions,
         failures: FailureHistory,
+        costs: CostHistory,
         resumed: Resumed | None = None,
     ) -> None:
         super().__init__(run, queries, engine, pipelined, settings, observe)
         self._options = options
         self._observed = observed
         self._failures = failures
+        self._costs = costs
         self._resumed = resumed
         self._known = dict(resumed.by_key) if resumed is not None else {}
         self._late = False
@@ -132,7 +139,7 @@ class BatchHandle(RunHandle):
         self._shareable: dict[str, Shareable] = {}
         self._finished_at: dict[str, float] = {}
         self._budget = options.checkpoint_share * (options.deadline or 0.0)
-        self._model = cost_model(settings)
+        self._model = cost_model(settings, costs)
 
     def start(self) -> BatchHandle:
         super().start()
@@ -196,15 +203,15 @@ class BatchHandle(RunHandle):
             waiting = self._go_on(self._resumed, waiting)
         with self._planned():
             for name in waiting:
-                self._shareable[name] = described(self._queries[name], self._model)
+                self._shareable[name] = shareable(self._queries[name])
             planner = BatchPlanner([self._shareable[name] for name in waiting], self._options)
-        while waiting and not self._cancelled:
+        while waiting and not self._cancelled and self._failure is None:
             with self._planned():
                 batch = planner.next(waiting, self._time_left(waiting), self._model)
             self._run_mini_batch(batch)
             taken = {query.name for query in batch.queries}
             waiting = [name for name in waiting if name not in taken]
-        for name in waiting:
+        for name in waiting if self._cancelled else ():
             self._run_query(self._queries[name])  # which finds that it was interrupted
 
     @contextmanager
@@ -216,7 +223,7 @@ class BatchHandle(RunHandle):
 
     def _go_on(self, resumed: Resumed, names: list[str]) -> list[str]:
         """Takes over what is done, finishes what an earlier driver had come to; the rest waits."""
-        left = []
+        left, to_finish = [], []
         for name in names:
             kept = resumed.results.get(name)
             if kept is not None:
@@ -224,10 +231,13 @@ class BatchHandle(RunHandle):
                     self._results[name] = kept
                 self._ended(name, status=QueryStatus.DONE, rows=kept.rows)
             elif name in resumed.plans and not self._cancelled:
-                self._doing = f"finishing {name} from a shared result"
-                self._finish(name, resumed.plans[name], resumed.states)
+                to_finish.append(name)
             else:
                 left.append(name)
+        self._doing = f"{len(to_finish)} queries from shared results"
+        self._together(
+            lambda query: self._finish(query, resumed.plans[query.name], resumed.states), to_finish
+        )
         return left
 
     def _time_left(self, names: list[str]) -> dict[str, float]:
@@ -259,8 +269,9 @@ class BatchHandle(RunHandle):
         )
         began, before = time.monotonic(), self._executors()
         shared = self._run_shared(batch, work, number)
-        if shared and work.steps and batch.plan is not None:
-            self._model.observe(batch.plan.work, time.monotonic() - began)
+        if shared:
+            self._model.observe(batch.work, time.monotonic() - began)
+            self._costs.keep(self._model.observations)
         lost = self._failures.add(before, self._executors(), time.monotonic() - began)
         self._mini_batches[number - 1] = replace(report, ended=self._elapsed, failures=lost)
 
@@ -291,13 +302,34 @@ class BatchHandle(RunHandle):
             for name, shares in work.shares.items():
                 plans[name] = finishing_plan(self._queries[name], shares)
             self._note_plans(plans, number)
-        for position, query in enumerate(batch.queries, 1):
-            self._doing = f"mini-batch {number}: query {position} of {len(batch.queries)}"
-            if query.name in plans and not self._cancelled:
-                self._finish(query.name, plans[query.name], states)
-            else:  # one that shares nothing, or finds that it was interrupted
-                self._run_query(self._queries[query.name])
+        self._doing = f"mini-batch {number}: its {len(batch.queries)} queries"
+
+        def finish(query: PlannedQuery) -> None:
+            if self._cancelled:
+                self._run_query(query)  # which finds that it was interrupted
+            else:
+                self._finish(query, plans[query.name], states)
+
+        for shared, queries in groupby(batch.queries, lambda query: query.name in plans):
+            if shared:
+                self._together(finish, (query.name for query in queries))
+            else:
+                for query in queries:
+                    self._run_query(self._queries[query.name])
         return not self._cancelled
+
+    def _placed(self, query: PlannedQuery) -> PlannedQuery:
+        """A query that shares nothing gets its engine here."""
+        if query.imported is not None and query.estimates is None:
+            statistics = statistics_of(query.imported)
+            wanted = self._settings.engine.name
+            query = with_engine(query, query.imported.plan, statistics, self._observed(), wanted)
+        return super()._placed(query)
+
+    def _together(self, work: Callable[[PlannedQuery], None], names: Iterable[str]) -> None:
+        """What is left of a query is small: several at a time use what one leaves idle."""
+        count = max(self._settings.run.parallel_queries, _FINISHED_TOGETHER)
+        self._side_by_side(work, [self._queries[name] for name in names], count)
 
     def _run_halves(self, batch: MiniBatch, number: int) -> None:
         middle = (len(batch.queries) + 1) // 2
@@ -313,10 +345,11 @@ class BatchHandle(RunHandle):
                 work = shared_work(again, f"shared-{number}-{secrets.token_hex(2)}")
                 self._run_shared(again, work, number)
 
-    def _finish(self, name: str, plan: QueryPlan, states: Mapping[str, KeptResult]) -> None:
-        planned = self._queries[name]
+    def _finish(
+        self, query: PlannedQuery, plan: QueryPlan, states: Mapping[str, KeptResult]
+    ) -> None:
         wanted = self._settings.engine.name
-        self._run_query(finishing_query(planned, plan, states, self._observed(), wanted))
+        self._run_query(finishing_query(query, plan, states, self._observed(), wanted))
 
     def _note_plans(self, plans: Mapping[str, QueryPlan], number: int) -> None:
         """What is left to do of each query, for a driver that may have to go on from here."""

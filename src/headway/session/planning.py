@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -227,6 +227,25 @@ def tables_of(queries: list[PlannedQuery]) -> tuple[TableRecord, ...]:
         TableRecord(source.table, source.format, _fingerprints(source))
         for source in sources.values()
     )
+
+
+def changed_tables(before: Iterable[TableRecord], now: Iterable[TableRecord]) -> tuple[str, ...]:
+    """The tables of now that hold other data than those of the same name did before. Where the
+    files are, and what they are called, does not count."""
+    known: dict[str, list[tuple[tuple[int, str], ...]]] = {}
+    for table in before:
+        known.setdefault(table.name, []).append(_content(table))
+    return tuple(
+        dict.fromkeys(
+            table.name
+            for table in now
+            if table.name in known and _content(table) not in known[table.name]
+        )
+    )
+
+
+def _content(table: TableRecord) -> tuple[tuple[int, str], ...]:
+    return tuple(sorted((file.size, file.digest) for file in table.files))
 
 
 def _fingerprints(source: FileSource) -> tuple[FileFingerprint, ...]:

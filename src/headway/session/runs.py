@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -213,23 +213,30 @@ class RunHandle:
         return name
 
     def _work(self) -> None:
-        """Queries in daemon threads, so that a driver that is to end does not wait for them."""
-        waiting = deque(self._queries.values())
-        count = min(self._settings.run.parallel_queries, len(waiting))
-        workers = [
-            threading.Thread(target=self._work_off, args=(waiting,), daemon=True)
-            for _ in range(count)
-        ]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        self._side_by_side(
+            self._run_query, self._queries.values(), self._settings.run.parallel_queries
+        )
         try:
             self._run.end(self._final_status())
         except HeadwayError as error:
             self._failure = self._failure or error
 
-    def _work_off(self, waiting: deque[PlannedQuery]) -> None:
+    def _side_by_side(
+        self, work: Callable[[PlannedQuery], None], queries: Iterable[PlannedQuery], count: int
+    ) -> None:
+        """So many queries at a time, in daemon threads: a driver that is to end does not wait for
+        them."""
+        waiting = deque(queries)
+        threads = [
+            threading.Thread(target=self._work_off, args=(work, waiting), daemon=True)
+            for _ in range(min(count, len(waiting)))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _work_off(self, work: Callable[[PlannedQuery], None], waiting: deque[PlannedQuery]) -> None:
         while waiting:
             try:
                 query = waiting.popleft()
@@ -239,7 +246,7 @@ class RunHandle:
                 self._give_up(query, self._failure)
                 continue
             try:
-                self._run_query(query)
+                work(query)
             except Exception as error:  # noqa: BLE001 - handed to whoever waits
                 # The store failed under the run: without it no further query can be kept.
                 self._failure = error
@@ -281,7 +288,7 @@ class RunHandle:
                 raise RunInterrupted("the run was interrupted before the query began")
             if query.error is not None:
                 raise query.error
-            self._update(query.name, status=QueryStatus.RUNNING)
+            self._update(query.name, status=QueryStatus.RUNNING, engine=query.engine)
             self._run.append(QUERY_STARTED, query.name, engine=query.engine)
             kept = self._execute(query)
         except HeadwayError as error:

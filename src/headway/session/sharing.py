@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from headway.plan.cardinalities import Statistics
+from headway.plan.cardinalities import Statistics, estimate
 from headway.plan.graph import replace_nodes, walk, with_root
 from headway.plan.nodes import Aggregate, Join, Node, QueryPlan, Scan, Sort, StateScan, Window
 from headway.plan.sources import Source
@@ -17,7 +17,7 @@ from headway.sharing.cost_model import CostModel
 from headway.sharing.costs import Work
 from headway.sharing.estimates import expectation
 from headway.sharing.finishing import finished
-from headway.sharing.global_plan import Candidate, PlannedChain, walk_chain, work_of
+from headway.sharing.global_plan import Candidate, PlannedChain, walk_chain
 from headway.sharing.members import Member, NotShared, find_members
 from headway.sharing.mini_batches import BatchQuery, MiniBatch
 from headway.sharing.overlap import JoinGraph, join_graph
@@ -50,7 +50,7 @@ class SharedStep:
 
     @property
     def chain_work(self) -> Work:
-        return work_of(self.chain)
+        return self.chain.work
 
     @property
     def state(self) -> StateScan:
@@ -70,7 +70,8 @@ def shareable(planned: PlannedQuery) -> Shareable:
     if planned.imported is None or planned.error is not None:
         reason = planned.not_imported or "it cannot be run"
         nothing = (NotShared(planned.name, "query", reason),)
-        return Shareable(planned, BatchQuery(planned.name), join_graph(planned.name, ()), nothing)
+        query = BatchQuery(planned.name)
+        return Shareable(planned, query, join_graph(planned.name, ()), nothing)
     statistics = statistics_of(planned.imported)
     found = find_members(planned.name, planned.imported.plan)
     refused = list(found.not_shared)
@@ -82,16 +83,16 @@ def shareable(planned: PlannedQuery) -> Shareable:
         else:
             candidates.append(Candidate(shape, expectation(shape, statistics)))
     graph = join_graph(planned.name, (c.shape.member for c in candidates))
-    return Shareable(planned, BatchQuery(planned.name, tuple(candidates)), graph, tuple(refused))
+    alone = Work() if candidates else _work_alone(planned.imported.plan, statistics)
+    query = BatchQuery(planned.name, tuple(candidates), alone)
+    return Shareable(planned, query, graph, tuple(refused))
 
 
-def work_alone(planned: PlannedQuery) -> Work:
+def _work_alone(plan: QueryPlan, statistics: Statistics) -> Work:
     """What a query costs that shares nothing, as far as its estimates tell."""
-    if planned.plan is None or planned.estimates is None:
-        return Work(steps=1)
-    rows = {node: found.rows for node, found in planned.estimates.items()}
+    rows = {node: found.rows for node, found in estimate(plan, statistics).items()}
     total = Work(steps=1)
-    for node in walk(planned.plan.root):
+    for node in walk(plan.root):
         if isinstance(node, Scan):
             total += Work(values_read=rows[node] * (1 + len(node.columns)))
         elif isinstance(node, Join):

@@ -34,9 +34,22 @@ class PlannedChain:
 
     chain: Chain
     expected: list[Expectation] = field(default_factory=list)
+    _work: Work | None = None
 
     def copy(self) -> PlannedChain:
-        return PlannedChain(self.chain.copy(), list(self.expected))
+        return PlannedChain(self.chain.copy(), list(self.expected), self._work)
+
+    def add(self, candidate: Candidate, matched: Matched, order: list[str]) -> Seat:
+        self.expected.append(candidate.expected)
+        self._work = None
+        return self.chain.add(candidate.shape, matched, order)
+
+    @property
+    def work(self) -> Work:
+        """All that the chain costs, from reading its tables to the finished queries."""
+        if self._work is None:
+            self._work = walk_chain(self)[0] if self.chain.seats else Work()
+        return self._work
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +80,7 @@ class GlobalPlan:
     def work(self) -> Work:
         total = Work()
         for planned in self.chains:
-            total += work_of(planned)
+            total += planned.work
         return total
 
     @property
@@ -88,19 +101,14 @@ class GlobalPlan:
             self.chains.append(alone)
             best = (alone, apart)
         planned, insertion = best
-        seat = planned.chain.add(candidate.shape, insertion.matched, insertion.order)
-        planned.expected.append(candidate.expected)
-        return planned, seat
+        return planned, planned.add(candidate, insertion.matched, insertion.order)
 
     def _insertion(self, planned: PlannedChain, candidate: Candidate) -> Insertion:
         matched = planned.chain.matched(candidate.shape)
         order = _Placement(planned, candidate, matched, self._rates, self._shared_costs).best()
-        before = work_of(planned) if planned.chain.seats else Work()
         trial = planned.copy()
-        trial.chain.add(candidate.shape, matched.copy(), order)
-        trial.expected.append(candidate.expected)
-        added = (work_of(trial) - before).times(self._rates)
-        return Insertion(matched, order, added)
+        trial.add(candidate, matched.copy(), order)
+        return Insertion(matched, order, (trial.work - planned.work).times(self._rates))
 
 
 def _fits(chain: Chain, candidate: Candidate) -> bool:
@@ -118,11 +126,6 @@ class Reached:
 
     work: Work
     rows: float
-
-
-def work_of(planned: PlannedChain) -> Work:
-    """All that a chain costs, from reading its tables to the finished queries."""
-    return walk_chain(planned)[0]
 
 
 def walk_chain(planned: PlannedChain) -> tuple[Work, list[Reached]]:

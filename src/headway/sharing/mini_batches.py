@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from headway.sharing.checkpoints import seconds_with_failures
 from headway.sharing.cost_model import CostModel
+from headway.sharing.costs import Work
 from headway.sharing.global_plan import Candidate, GlobalPlan
 from headway.sharing.overlap import OverlapGraph
 
@@ -16,11 +17,11 @@ WEAK_OVERLAP = 0.15
 @dataclass(frozen=True, slots=True)
 class BatchQuery:
     """A query as the sharing optimizer sees it. `candidates` are its members; without any it is
-    run by itself, in about `alone` seconds."""
+    run by itself, which is `alone`."""
 
     name: str
     candidates: tuple[Candidate, ...] = ()
-    alone: float = 1.0
+    alone: Work = field(default_factory=lambda: Work(steps=1))
 
 
 @dataclass(slots=True)
@@ -32,6 +33,15 @@ class MiniBatch:
     seconds: float = 0.0
     """Predicted, with the margin."""
     closed_by: str = "all queries are taken"
+
+    @property
+    def work(self) -> Work:
+        """Of the shared plan, and of the queries that share nothing."""
+        total = self.plan.work if self.plan is not None else Work()
+        for query in self.queries:
+            if not query.candidates:
+                total += query.alone
+        return total
 
     @property
     def shared(self) -> bool:
@@ -95,7 +105,8 @@ def _grown(batch: MiniBatch, query: BatchQuery, model: CostModel, rules: Rules) 
     plan = batch.plan.copy()
     for candidate in query.candidates:
         plan.add(candidate)
-    singles = [q for q in (*batch.queries, query) if not q.candidates]
-    seconds = model.cautious(plan.work) + sum(q.alone for q in singles) * (1 + model.margin)
-    seconds = seconds_with_failures(seconds, rules.failures_per_hour, rules.workers)
-    return MiniBatch([*batch.queries, query], plan, seconds, batch.closed_by)
+    grown = MiniBatch([*batch.queries, query], plan, closed_by=batch.closed_by)
+    grown.seconds = seconds_with_failures(
+        model.cautious(grown.work), rules.failures_per_hour, rules.workers
+    )
+    return grown

@@ -20,9 +20,9 @@ from headway.plan.nodes import QueryPlan
 from headway.plan.reuse import share_equal_subplans
 from headway.plan.sources import Source
 from headway.plan.statistics import TableStatistics
-from headway.spark.facts import settings_of
 from headway.spark.operators import FileSources, OperatorReader
-from headway.spark.tree import plan_of
+from headway.spark.tree import Handle, optimised_tree
+from headway.spark.tree_text import Analysed, about, settings_of
 
 # Settings that change what the texts of a plan mean: a plan carries them wherever it runs.
 MEANING = (
@@ -53,7 +53,7 @@ _SESSION_COMMANDS = (
 )
 _EXCLUDED_KEY = "spark.sql.optimizer.excludedRules"
 _MOST_COPIES = 8
-_copies: OrderedDict[tuple[str, str], tuple[int, Any]] = OrderedDict()
+_copies: OrderedDict[str, Handle] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +66,33 @@ class ImportedPlan:
     statistics: dict[Source, TableStatistics]
 
 
-def import_plan(frame: DataFrame, file_sources: FileSources | None = None) -> ImportedPlan:
-    """The plan of any DataFrame of a classic session; PlanNotImportable says what has no place.
-
-    `file_sources` holds the tables of earlier imports, and gets those of this one.
-    """
-    spark = frame.sparkSession
+def analyse(frame: DataFrame) -> tuple[Handle, Analysed]:
+    """The analysed plan of any DataFrame of a classic session, and what is known of it."""
     if not hasattr(frame, "_jdf"):
         raise PlanNotImportable(
             "the DataFrame belongs to a Spark Connect session, whose plans are out of reach",
             hint="use a classic session: SparkSession.builder without .remote()",
         )
     execution = frame._jdf.queryExecution()
-    if execution.commandExecuted().getClass().getSimpleName() == "CommandResult":
+    return execution.analyzed(), about(execution, MEANING)
+
+
+def import_plan(frame: DataFrame, file_sources: FileSources | None = None) -> ImportedPlan:
+    """The plan of a DataFrame; PlanNotImportable says what has no place.
+
+    `file_sources` holds the tables of earlier imports, and gets those of this one.
+    """
+    return import_analysed(frame.sparkSession, *analyse(frame), file_sources)
+
+
+def import_analysed(
+    spark: SparkSession, plan: Handle, known: Analysed, file_sources: FileSources | None
+) -> ImportedPlan:
+    """As `import_plan`."""
+    if known.is_command:
         raise PlanNotImportable("operator CommandResult: it is a command that has already run")
     try:
-        return _import(spark, execution.analyzed(), frame.columns, file_sources)
+        return _import(spark, plan, known, file_sources)
     except PlanNotImportable:
         raise
     except (Py4JJavaError, PySparkException) as error:
@@ -113,45 +124,34 @@ def is_action(spark: SparkSession, text: str) -> bool:
 
 
 def _import(
-    spark: SparkSession, analysed: Any, names: list[str], file_sources: FileSources | None
+    spark: SparkSession, analysed: Handle, known: Analysed, file_sources: FileSources | None
 ) -> ImportedPlan:
-    settings = session_settings(spark)
-    optimised = _optimise(spark, analysed)
-    if not optimised.deterministic():
+    tree, deterministic = optimised_tree(_import_session(spark, known.session), analysed)
+    if not deterministic:
         raise PlanNotImportable(
             "the query is not deterministic (a random or positional function): "
             "its rows would differ each time a part of it is run again",
             hint="Spark runs the query unchanged",
         )
-    reader = OperatorReader(spark, settings, file_sources)
-    tree = plan_of(optimised)
+    reader = OperatorReader(spark, known.settings, file_sources)
     root = reader.with_outputs(reader.read(tree), tree)
-    plan = QueryPlan(share_equal_subplans(root), tuple(names), tuple(settings.items()))
+    plan = QueryPlan(share_equal_subplans(root), known.names, tuple(known.settings.items()))
     return ImportedPlan(plan, reader.frames, reader.statistics)
 
 
-def _optimise(spark: SparkSession, analysed: Any) -> Any:
-    """Spark's optimiser over an analysed plan, in a copy of the session made for imports."""
-    jvm: Any = spark._jvm
-    mode = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
-    return _import_session(spark).sessionState().executePlan(analysed, mode).optimizedPlan()
-
-
-def _import_session(spark: SparkSession) -> Any:
-    """The copy that was made before, as long as the session's settings are the same."""
-    original = spark._jsparkSession
-    settings = int(original.sessionState().conf().getAllConfs().hashCode())
-    key = (spark.sparkContext.applicationId, str(original.sessionUUID()))
-    known = _copies.get(key)
-    if known is not None and known[0] == settings:
-        return known[1]
-    copy = original.cloneSession()
+def _import_session(spark: SparkSession, session: str) -> Handle:
+    """A copy of the session made for imports: the one that was made before, as long as the
+    session's settings are the same."""
+    known = _copies.get(session)
+    if known is not None:
+        return known
+    copy = spark._jsparkSession.cloneSession()
     conf = copy.conf()
     for name, value in _IMPORT_SETTINGS.items():
         conf.set(name, value)
     excluded = [rule for rule in (conf.get(_EXCLUDED_KEY, ""), *_EXCLUDED_RULES) if rule]
     conf.set(_EXCLUDED_KEY, ",".join(excluded))
-    _copies[key] = (settings, copy)
+    _copies[session] = copy
     while len(_copies) > _MOST_COPIES:
         _copies.popitem(last=False)
     return copy

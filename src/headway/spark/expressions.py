@@ -14,7 +14,7 @@ from typing import Any
 
 from headway.base.errors import PlanNotImportable
 from headway.plan.expressions import Expression, Subquery, quote, string_literal
-from headway.spark.tree import Tree, sequence
+from headway.spark.tree import FACTS, Tree, sequence
 from headway.spark.types import constant_text, ddl_of, timestamp_text, type_text
 
 Writer = Callable[["ExpressionReader", Tree], str]
@@ -86,7 +86,7 @@ class ExpressionReader:
             return ddl_of(tree.fields["dataType"])
         if tree.name == "Alias":
             return self.type_of(tree.children[0])
-        return _ddl_of_json(_type_json(tree))
+        return _ddl_of_json(tree.type_json)
 
     def nullable(self, tree: Tree) -> bool:
         if tree.name in _NEVER_NULL:
@@ -95,9 +95,8 @@ class ExpressionReader:
             return bool(tree.fields["nullable"])
         if tree.name == "Literal":
             return tree.fields["value"] is None
-        if tree.facts is not None and tree.facts.nullable is not None:
-            return tree.facts.nullable
-        return bool(tree.handle.nullable())
+        known = tree.facts.nullable
+        return bool(tree.handle.nullable()) if known is None else known
 
     def text(self, tree: Tree) -> str:
         """The text of one node; writers call it for its children."""
@@ -144,22 +143,16 @@ class ExpressionReader:
                 raise refused(tree, f"its option {field} has no place in the text")
 
     def eval_mode(self, tree: Tree) -> str:
-        """LEGACY, ANSI or TRY. The JSON leaves it out."""
-        if tree.facts is not None and tree.facts.mode is not None:
-            return tree.facts.mode
-        handle = tree.handle
-        context = handle.evalContext() if "evalContext" in tree.fields else handle
-        return str(context.evalMode().toString())
+        """LEGACY, ANSI or TRY."""
+        return tree.facts.mode or ""
 
     def check_mode(self, tree: Tree) -> None:
         mode = self.eval_mode(tree)
         if mode != ("ANSI" if self.ansi else "LEGACY"):
             raise refused(tree, f"it is evaluated in {mode} mode, unlike the session")
         if "evalContext" in tree.fields:
-            known = tree.facts.precision_loss if tree.facts is not None else None
-            asked = known or str(tree.handle.evalContext().allowDecimalPrecisionLoss())
-            loss = asked.lower()
-            if loss != self._precision_loss:
+            loss = tree.facts.precision_loss
+            if loss is not None and loss.lower() != self._precision_loss:
                 raise refused(tree, "it loses decimal precision unlike the session")
 
     def attribute(self, tree: Tree) -> str:
@@ -196,18 +189,18 @@ class ExpressionReader:
         return f"({self.text(left)} {sign} {self.text(right)})"
 
 
-def _type_json(tree: Tree) -> str:
-    if tree.facts is not None and tree.facts.type is not None:
-        return tree.facts.type
-    return str(tree.handle.dataType().json())
-
-
 @lru_cache(maxsize=1_024)
 def _ddl_of_json(text: str) -> str:
     return ddl_of(json.loads(text))
 
 
-_BOOKKEEPING = ("class", "num-children", "mutableAggBufferOffset", "inputAggBufferOffset")
+_BOOKKEEPING = (
+    "class",
+    "num-children",
+    "mutableAggBufferOffset",
+    "inputAggBufferOffset",
+    FACTS,
+)
 
 
 def refused(tree: Tree, reason: str) -> PlanNotImportable:
@@ -325,7 +318,7 @@ def _like_list(words: str) -> Writer:
 
 
 def _struct_field(reader: ExpressionReader, tree: Tree) -> str:
-    struct = json.loads(_type_json(tree.children[0]))
+    struct = json.loads(tree.children[0].type_json)
     name = struct["fields"][tree.fields["ordinal"]]["name"]
     return f"({reader.text(tree.children[0])}).{quote(name)}"
 

@@ -83,7 +83,7 @@ def _open(
                 f"the plan reads the saved state {node.state} of run {node.run}",
                 hint="resume the run instead of running its plan by itself",
             )
-        return state_frames(node)
+        return _in_session(spark, state_frames(node))
     source = node.source
     if isinstance(source, FileSource):
         return _open_files(spark, source)

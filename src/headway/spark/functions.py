@@ -20,7 +20,7 @@ def function_name(spark: SparkSession, tree: Tree) -> str | None:
     by_class, names = _read_registries(spark)
     if tree.class_name in by_class:
         return by_class[tree.class_name]
-    known = tree.facts.pretty_name if tree.facts is not None else str(tree.handle.prettyName())
+    known = tree.facts.pretty_name
     own = known.lower()
     return own if own in names else None
 

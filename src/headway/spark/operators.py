@@ -40,7 +40,7 @@ from headway.spark.aggregates import read_aggregate, read_call, select
 from headway.spark.expressions import ExpressionReader
 from headway.spark.functions import function_name
 from headway.spark.relations import read_relation
-from headway.spark.tree import Handle, Tree, parse, plan_of, sequence, tree_of
+from headway.spark.tree import Handle, Tree, tree_of
 from headway.spark.types import ddl_of
 
 _ATTRIBUTE = re.compile(r"#(\d+)[A-Za-z]*$")
@@ -122,9 +122,10 @@ class OperatorReader:
 
     def output_ids(self, tree: Tree) -> list[int]:
         """The expression ids of a plan's output."""
-        found = [_ATTRIBUTE.search(item) for item in tree.outputs]
+        outputs = tree.plan_facts.outputs
+        found = [_ATTRIBUTE.search(item) for item in outputs]
         if any(match is None for match in found):
-            raise PlanNotImportable(f"the output {tree.outputs} has attributes without ids")
+            raise PlanNotImportable(f"the output {outputs} has attributes without ids")
         return [int(match.group(1)) for match in found if match is not None]
 
     def column_of(self, attribute: Tree) -> Column:
@@ -166,7 +167,7 @@ class OperatorReader:
             raise PlanNotImportable("a correlated scalar subquery is left in the optimised plan")
         key = tree.fields["exprId"]["id"]
         if key not in self._subqueries:
-            inner = parse(tree.fields["plan"], lambda: tree.handle.plan())
+            inner = tree.plan("plan")
             self._mark_used(inner)
             node = self.with_outputs(self._read(inner), inner)
             self._subqueries[key] = Subquery(f"subquery_{len(self._subqueries) + 1}", node)
@@ -210,7 +211,7 @@ class OperatorReader:
     def _join_kind(self, tree: Tree) -> tuple[JoinKind, str | None]:
         value = tree.fields["joinType"]
         if "exists" in value:
-            attribute = parse(value["exists"], lambda: None)
+            attribute = tree.part(value["exists"])
             return JoinKind.EXISTENCE, self.column_of(attribute).name
         name = _object_name(value)
         if name not in _JOINS:
@@ -304,18 +305,15 @@ class OperatorReader:
         source = self.read_input(tree)
         outputs = tree.expression_list("output")
         columns = tuple(self.column_of(attribute) for attribute in outputs)
-        rows = []
-        for projection in sequence(tree.handle.projections()):
-            # The JSON of a plan leaves nested sequences out; as one array they come in one call.
-            array = self.jvm.org.apache.spark.sql.catalyst.expressions.CreateArray(
-                projection, False
-            )
-            rows.append(tuple(self.expressions.read(item) for item in tree_of(array).children))
-        return Expand(source, tuple(rows), columns)
+        rows = tuple(
+            tuple(self.expressions.read(item) for item in projection)
+            for projection in tree.expression_lists("projections")
+        )
+        return Expand(source, rows, columns)
 
     def _finished_stage(self, tree: Tree) -> Node:
         """What adaptive execution puts in place of a stage that has run: the plan it stands for."""
-        return self._read(plan_of(tree.handle.logicalPlan()))
+        return self._read(tree_of(tree.handle.logicalPlan()))
 
     def _generate(self, tree: Tree) -> Node:
         source = self.read_input(tree)

@@ -100,7 +100,7 @@ def _spark_statistics(tree: Tree) -> TableStatistics:
 def _known_file_source(reader: OperatorReader, tree: Tree) -> FileSource | None:
     """A table that occurs again is the same object in the JVM: it is asked once for as long as its
     files are the same."""
-    key = tree.node_facts.files if tree.node_facts is not None else ""
+    key = tree.plan_facts.files
     known = reader.file_sources.get(key)
     if known is None:
         relation = tree.handle.relation()

@@ -1,34 +1,52 @@
-"""Catalyst's trees in Python: read from one JSON text, with the JVM's objects on demand.
-
-One call fetches a whole plan as text. What the text leaves out (types of inner expressions,
-evaluation modes, nested sequences) is asked of the JVM object at the same place in the tree.
-"""
+"""Catalyst's trees in Python: read from one JSON text, with the JVM's objects on demand."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
 
 from headway.base.errors import InternalError
-from headway.spark.facts import Facts, NodeFacts, plan_facts
+from headway.spark.tree_text import optimised, tree_text
 
 Handle = Any  # a py4j JavaObject
+FACTS = "#"
+
+
+class Facts(NamedTuple):
+    """Of an expression. None where it has none."""
+
+    type: int | None
+    """Its number among the types of the text."""
+    nullable: bool | None
+    mode: str | None
+    precision_loss: str | None
+    pretty_name: str
+
+
+class PlanFacts(NamedTuple):
+    """Of a node of a plan."""
+
+    schema: int | None
+    """As a type; None of nodes that pass their inputs' columns on."""
+    outputs: list[str]
+    files: str
+    """Of a table of files: which table of this JVM it is, and the state of its files."""
 
 
 class Tree:
     """A node of a catalyst tree: a logical plan or an expression."""
 
-    __slots__ = ("_handle", "_resolve", "children", "class_name", "facts", "fields", "node_facts")
+    __slots__ = ("_handle", "_resolve", "_types", "children", "class_name", "fields")
 
-    def __init__(self, fields: dict[str, Any], resolve: Callable[[], Handle]) -> None:
+    def __init__(
+        self, fields: dict[str, Any], types: list[str], resolve: Callable[[], Handle]
+    ) -> None:
         self.class_name: str = fields["class"]
         self.fields = fields
         self.children: list[Tree] = []
-        self.facts: Facts | None = None
-        """Of an expression; None where it has to be asked for them."""
-        self.node_facts: NodeFacts | None = None
-        """Of a node of a plan."""
+        self._types = types
         self._resolve = resolve
         self._handle: Handle = None
 
@@ -44,74 +62,101 @@ class Tree:
             self._handle = self._resolve()
         return self._handle
 
-    def expression(self, field: str) -> Tree:
-        """The expression in a field of a plan node."""
-        made = parse(self.fields[field], lambda: _unwrap_option(getattr(self.handle, field)()))
-        return self._with_facts(made, field)
+    @property
+    def facts(self) -> Facts:
+        """Of an expression."""
+        return Facts(*self.fields[FACTS])
 
-    def expression_list(self, field: str) -> list[Tree]:
-        """The expressions of a sequence in a field of a plan node."""
-        values = self.fields[field] or []
-        return [
-            self._with_facts(parse(value, self._item(field, i)), f"{field}/{i}")
-            for i, value in enumerate(values)
-        ]
+    @property
+    def plan_facts(self) -> PlanFacts:
+        """Of a node of a plan."""
+        return PlanFacts(*self.fields[FACTS])
 
-    def _with_facts(self, expression: Tree, field: str) -> Tree:
-        known = self.node_facts.expressions.get(field) if self.node_facts is not None else None
-        parts = list(expression.parents_first())
-        if known is not None and len(known) == len(parts):
-            for part, facts in zip(parts, known, strict=True):
-                part.facts = facts
-        return expression
-
-    def parents_first(self) -> Iterator[Tree]:
-        yield self
-        for child in self.children:
-            yield from child.parents_first()
+    @property
+    def type_json(self) -> str:
+        """The type of an expression."""
+        number = self.facts.type
+        return self._types[number] if number is not None else str(self.handle.dataType().json())
 
     @property
     def schema_json(self) -> str:
         """The schema of a node of a plan."""
-        if self.node_facts is not None and self.node_facts.schema:
-            return self.node_facts.schema
-        return str(self.handle.schema().json())
+        number = self.plan_facts.schema
+        return self._types[number] if number is not None else str(self.handle.schema().json())
 
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The attributes that a node of a plan puts out, with their ids."""
-        if self.node_facts is not None:
-            return self.node_facts.outputs
-        text = str(self.handle.output().mkString("\x05"))
-        return tuple(text.split("\x05")) if text else ()
+    def expression(self, field: str) -> Tree:
+        """The expression in a field of a plan node."""
+        return self._parse(field, lambda: _unwrap_option(getattr(self.handle, field)()))
 
-    def _item(self, field: str, index: int) -> Callable[[], Handle]:
-        return lambda: getattr(self.handle, field)().apply(index)
+    def expression_list(self, field: str) -> list[Tree]:
+        """The expressions of a sequence in a field of a plan node."""
+        return [
+            _parse(value, self._types, self._item(field, i))
+            for i, value in enumerate(self.fields[field] or [])
+        ]
+
+    def expression_lists(self, field: str) -> list[list[Tree]]:
+        """The expressions of a sequence of sequences in a field of a plan node."""
+        return [
+            [_parse(item, self._types, self._item(field, i, j)) for j, item in enumerate(items)]
+            for i, items in enumerate(self.fields[field])
+        ]
+
+    def plan(self, field: str) -> Tree:
+        """The plan in a field of an expression."""
+        return self._parse(field, lambda: getattr(self.handle, field)())
+
+    def part(self, flat: list[dict[str, Any]]) -> Tree:
+        """A tree somewhere in the fields, of which no object is asked for."""
+        return _parse(flat, self._types, lambda: None)
+
+    def _parse(self, field: str, resolve: Callable[[], Handle]) -> Tree:
+        return _parse(self.fields[field], self._types, resolve)
+
+    def _item(self, field: str, *indexes: int) -> Callable[[], Handle]:
+        def resolve() -> Handle:
+            found = getattr(self.handle, field)()
+            for index in indexes:
+                found = found.apply(index)
+            return found
+
+        return resolve
+
+
+class _Text(msgspec.Struct):
+    deterministic: bool
+    nodes: list[dict[str, Any]]
+    types: list[str]
+
+
+_TEXT = msgspec.json.Decoder(_Text)
 
 
 def tree_of(handle: Handle) -> Tree:
     """The whole tree under a JVM object, in one call."""
-    return parse(json.loads(handle.toJSON()), lambda: handle)
+    text = _TEXT.decode(tree_text(handle))
+    return _parse(text.nodes, text.types, lambda: handle)
 
 
-def plan_of(handle: Handle) -> Tree:
-    """The whole plan under a JVM object, with what its JSON leaves out: two calls."""
-    tree = tree_of(handle)
-    known = plan_facts(handle)
-    nodes = list(tree.parents_first())
-    if len(known) == len(nodes):
-        for node, facts in zip(nodes, known, strict=True):
-            node.node_facts = facts
-    return tree
+def optimised_tree(session: Handle, analysed: Handle) -> tuple[Tree, bool]:
+    """An analysed plan as that session optimises it, and whether it is deterministic."""
+    data, resolve = optimised(session, analysed)
+    text = _TEXT.decode(data)
+    return _parse(text.nodes, text.types, resolve), text.deterministic
 
 
-def parse(flat: list[dict[str, Any]], resolve: Callable[[], Handle]) -> Tree:
-    """Catalyst writes a tree as the list of its nodes, parents first."""
+def sequence(handle: Handle) -> list[Handle]:
+    """A Scala sequence as a list."""
+    return [handle.apply(index) for index in range(handle.length())]
+
+
+def _parse(flat: list[dict[str, Any]], types: list[str], resolve: Callable[[], Handle]) -> Tree:
+    """A tree is the list of its nodes, parents first."""
     position = 0
 
     def read(resolve_node: Callable[[], Handle]) -> Tree:
         nonlocal position
-        tree = Tree(flat[position], resolve_node)
+        tree = Tree(flat[position], types, resolve_node)
         position += 1
         for index in range(tree.fields["num-children"]):
             tree.children.append(read(_child(tree, index)))
@@ -119,13 +164,8 @@ def parse(flat: list[dict[str, Any]], resolve: Callable[[], Handle]) -> Tree:
 
     root = read(resolve)
     if position != len(flat):
-        raise InternalError(f"catalyst's JSON has {len(flat)} nodes, its tree {position}")
+        raise InternalError(f"catalyst's text has {len(flat)} nodes, its tree {position}")
     return root
-
-
-def sequence(handle: Handle) -> list[Handle]:
-    """A Scala sequence as a list."""
-    return [handle.apply(index) for index in range(handle.length())]
 
 
 def _child(parent: Tree, index: int) -> Callable[[], Handle]:

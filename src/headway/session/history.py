@@ -1,0 +1,95 @@
+"""What earlier batches have shown, for the plans of later ones: kept in the reliable store.
+
+Damaged history is no history: it must never keep a batch from running.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+import msgspec
+
+from headway.base.errors import HeadwayError
+from headway.sharing.cost_model import CostModel, Observation
+from headway.sharing.costs import Work
+from headway.storage import ReliableStore
+
+_HOUR = 3600.0
+_MEMORY_HOURS = 24.0
+"""What lies further back weighs less and less."""
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class _Kept(Generic[S]):
+    """One small record of the store."""
+
+    def __init__(self, store: ReliableStore, name: str, nothing: S) -> None:
+        self._store = store
+        self._path = f"observations/{name}"
+        self._nothing = nothing
+
+    def read(self) -> S:
+        try:
+            if not self._store.exists(self._path):
+                return self._nothing
+            return msgspec.json.decode(self._store.read(self._path), type=type(self._nothing))
+        except (HeadwayError, msgspec.DecodeError):
+            return self._nothing
+
+    def write(self, record: S) -> None:
+        with suppress(HeadwayError):
+            self._store.write(self._path, msgspec.json.encode(record))
+
+
+class _Failures(msgspec.Struct):
+    hours: float = 0.0
+    failures: float = 0.0
+
+
+class FailureHistory:
+    """How often executors were lost."""
+
+    def __init__(self, store: ReliableStore) -> None:
+        self._kept = _Kept(store, "failures", _Failures())
+
+    def per_hour(self) -> float:
+        """What to expect; 0 where nothing was seen."""
+        seen = self._kept.read()
+        return seen.failures / max(seen.hours, 1.0)
+
+    def add(self, before: frozenset[str], after: frozenset[str], seconds: float) -> int:
+        """Counts the executors that were there before and are gone after so many seconds."""
+        lost = len(before - after)
+        seen = self._kept.read()
+        kept = min(1.0, _MEMORY_HOURS / max(seen.hours, 1e-9))
+        hours = seen.hours * kept + seconds / _HOUR
+        self._kept.write(_Failures(hours, seen.failures * kept + lost))
+        return lost
+
+
+class _Costs(msgspec.Struct):
+    work: list[dict[str, float]] = []
+    seconds: list[float] = []
+
+
+class CostHistory:
+    """How long work took on an engine with so many cores."""
+
+    def __init__(self, store: ReliableStore, engine: str, cores: int) -> None:
+        self._kept = _Kept(store, f"costs-{engine}-{cores}", _Costs())
+
+    def recall(self, model: CostModel) -> None:
+        """Tell a new model what was seen before."""
+        kept = self._kept.read()
+        with suppress(TypeError, ValueError):
+            for work, seconds in zip(kept.work, kept.seconds, strict=True):
+                model.observe(Work(**work), seconds)
+
+    def keep(self, observations: tuple[Observation, ...]) -> None:
+        self._kept.write(
+            _Costs(
+                [each.work.to_builtins() for each in observations],
+                [each.seconds for each in observations],
+            )
+        )

@@ -1,0 +1,454 @@
+package headway;
+
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.types.DataType;
+
+/**
+ * A tree of Catalyst as one JSON text, with all that a reader asks of its nodes.
+ *
+ * Nodes are written as TreeNode.toJSON does: a list, parents first, each with its number of
+ * children; a child among the fields is its number. That one takes tens of milliseconds for a plan,
+ * writes nested CASEs exponentially often, and leaves out types and evaluation modes.
+ *
+ * Compiled by Janino, which Spark brings along; so no syntax beyond what that reads.
+ */
+public final class TreeText {
+
+    private static final Object NONE = new Object();
+    private static final java.util.Map METHODS = new java.util.concurrent.ConcurrentHashMap();
+
+    private final StringBuilder text = new StringBuilder();
+    private final java.util.Map types = new java.util.LinkedHashMap();
+
+    /** For py4j, which calls methods of objects with less ado than those of classes. */
+    public TreeText() {
+    }
+
+    /**
+     * {"deterministic": ..., "nodes": [...], "types": [...]}, packed. An expression's facts are under "#": the number of its
+     * type, whether it may be null, its evaluation mode, whether it may lose decimal precision, and
+     * its name as a function; null where there is none. A plan's facts: the number of its schema,
+     * its attributes, and which files a table has.
+     */
+    public static String of(Object root) {
+        return written((TreeNode) root);
+    }
+
+    /** An analysed plan, optimised in that session: its text, and the plan itself. */
+    public static Object[] optimised(Object session, Object analysed) {
+        LogicalPlan plan = ((org.apache.spark.sql.classic.SparkSession) session)
+            .sessionState()
+            .executePlan(
+                (LogicalPlan) analysed,
+                org.apache.spark.sql.execution.CommandExecutionMode.SKIP())
+            .optimizedPlan();
+        return new Object[] {written(plan), plan};
+    }
+
+    /**
+     * Of a query that was analysed: whether it is a command, the hash of its plan, whether it means
+     * something else the next time, its files, its columns, its session, and the values of these
+     * settings.
+     */
+    public static String about(Object execution, Object keys) {
+        QueryExecution query = (QueryExecution) execution;
+        LogicalPlan plan = query.analyzed();
+        org.apache.spark.sql.classic.SparkSession session = query.sparkSession();
+        StringBuilder text = new StringBuilder();
+        text.append(query.commandExecuted().getClass().getSimpleName().equals("CommandResult"));
+        text.append("\u0001").append(plan.semanticHash());
+        text.append("\u0001").append(isMomentary(plan));
+        text.append("\u0001").append(tables(plan));
+        text.append("\u0001").append(plan.schema().fieldNames().length);
+        String[] names = plan.schema().fieldNames();
+        for (int i = 0; i < names.length; i++) {
+            text.append("\u0001").append(names[i]);
+        }
+        text.append("\u0001").append(session.sessionUUID()).append(':');
+        text.append(session.sessionState().conf().getAllConfs().hashCode());
+        return text.append("\u0001").append(settings(session, keys)).toString();
+    }
+
+    /** Whether it asks for the time, the user, a variable or chance: all become constants. */
+    private static boolean isMomentary(LogicalPlan plan) {
+        scala.collection.Seq expressions = plan.expressions();
+        for (int i = 0; i < expressions.length(); i++) {
+            if (isMomentaryExpression((Expression) expressions.apply(i))) {
+                return true;
+            }
+        }
+        scala.collection.Seq children = ((TreeNode) plan).children();
+        for (int i = 0; i < children.length(); i++) {
+            if (isMomentary((LogicalPlan) children.apply(i))) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private static boolean isMomentaryExpression(Expression expression) {
+        String name = expression.getClass().getSimpleName();
+        if (name.startsWith("Current") || name.equals("Now") || name.equals("LocalTimestamp")
+            || name.startsWith("Rand") || name.startsWith("Uuid") || name.startsWith("InputFile")
+            || name.equals("VariableReference") || name.equals("SessionUser")) {
+            return true;
+        }
+        if (expression instanceof org.apache.spark.sql.catalyst.expressions.SubqueryExpression) {
+            LogicalPlan plan = (LogicalPlan)
+                ((org.apache.spark.sql.catalyst.expressions.SubqueryExpression) expression).plan();
+            if (isMomentary(plan)) {
+                return true;
+            }
+        }
+        scala.collection.Seq children = ((TreeNode) expression).children();
+        for (int i = 0; i < children.length(); i++) {
+            if (isMomentaryExpression((Expression) children.apply(i))) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private static String written(TreeNode root) {
+        TreeText tree = new TreeText();
+        tree.text.append("{\"deterministic\":");
+        tree.text.append(!(root instanceof LogicalPlan) || ((LogicalPlan) root).deterministic());
+        tree.text.append(",\"nodes\":");
+        tree.writeTree(root);
+        tree.text.append(",\"types\":[");
+        java.util.Iterator found = tree.types.keySet().iterator();
+        while (found.hasNext()) {
+            tree.writeString(((DataType) found.next()).json());
+            tree.text.append(found.hasNext() ? "," : "");
+        }
+        return packed(tree.text.append("]}").toString());
+    }
+
+    /**
+     * Deflated, in base 64: py4j writes what is longer than 8 KiB in several parts, and between two
+     * of them waits 40 ms for an acknowledgement that the other side delays.
+     */
+    private static String packed(String text) {
+        byte[] bytes = text.getBytes(java.nio.charset.StandardCharsets.US_ASCII);
+        java.util.zip.Deflater deflater = new java.util.zip.Deflater(1);
+        deflater.setInput(bytes);
+        deflater.finish();
+        java.io.ByteArrayOutputStream out = new java.io.ByteArrayOutputStream(bytes.length / 4);
+        byte[] part = new byte[8192];
+        while (!deflater.finished()) {
+            out.write(part, 0, deflater.deflate(part));
+        }
+        deflater.end();
+        return java.util.Base64.getEncoder().encodeToString(out.toByteArray());
+    }
+
+    /** The session's values of these settings. */
+    public static String settings(Object session, Object keys) {
+        org.apache.spark.sql.RuntimeConfig conf =
+            ((org.apache.spark.sql.SparkSession) session).conf();
+        StringBuilder text = new StringBuilder();
+        String[] names = ((String) keys).split(",");
+        for (int i = 0; i < names.length; i++) {
+            text.append(i == 0 ? "" : "\u0001").append(conf.get(names[i]));
+        }
+        return text.toString();
+    }
+
+    /**
+     * For every table of files in the plan which they are: Spark compares tables by their folders
+     * alone. Null where a table has no files.
+     */
+    private static String tables(Object plan) {
+        scala.collection.Seq leaves = ((TreeNode) plan).collectLeaves();
+        StringBuilder text = new StringBuilder();
+        for (int i = 0; i < leaves.length(); i++) {
+            TreeNode leaf = (TreeNode) leaves.apply(i);
+            if (isRelation(leaf)) {
+                String found = files(leaf);
+                if (found.length() == 0) {
+                    return null;
+                }
+                text.append(found).append(' ');
+            }
+        }
+        return text.toString();
+    }
+
+    private void writeTree(TreeNode root) {
+        text.append('[');
+        writeNode(root, root);
+        text.append(']');
+    }
+
+    private void writeNode(TreeNode node, TreeNode root) {
+        text.append(node == root ? "" : ",");
+        scala.collection.Seq children = node.children();
+        text.append("{\"class\":");
+        writeString(node.getClass().getName());
+        text.append(",\"num-children\":").append(children.length());
+        if (node instanceof Literal) {
+            writeLiteral((Literal) node);
+        } else {
+            writeFields(node, children);
+        }
+        if (node instanceof Expression) {
+            writeFactsOfExpression((Expression) node);
+        } else if (node instanceof LogicalPlan) {
+            writeFactsOfPlan((LogicalPlan) node);
+        }
+        text.append('}');
+        for (int i = 0; i < children.length(); i++) {
+            writeNode((TreeNode) children.apply(i), root);
+        }
+    }
+
+    private void writeLiteral(Literal literal) {
+        Object value = literal.value();
+        String kind = literal.dataType().typeName();
+        boolean moment = kind.equals("date") || kind.equals("timestamp");
+        text.append(",\"value\":");
+        writeText(value == null ? null : moment ? literal.toString() : value.toString());
+        text.append(",\"dataType\":").append(literal.dataType().json());
+    }
+
+    private void writeFields(TreeNode node, scala.collection.Seq children) {
+        scala.Product product = (scala.Product) node;
+        for (int i = 0; i < product.productArity(); i++) {
+            Object value = product.productElement(i);
+            if (!(value instanceof scala.Option) || ((scala.Option) value).isDefined()) {
+                writeName(product.productElementName(i));
+                writeField(value, children);
+            }
+        }
+        Object identity = call(node, "exprId");
+        if (identity != null && !hasField(product, "exprId")) {
+            writeName("exprId");
+            writeValue(identity);
+        } else if (identity == null && hasMore(node)) {
+            text.append(",\"more\":true");
+        }
+    }
+
+    /** Whether it was made with more than its fields tell. */
+    private static boolean hasMore(TreeNode node) {
+        Object more = call(node, "otherCopyArgs");
+        return more != null && ((scala.collection.Seq) more).length() > 0;
+    }
+
+    private static boolean hasField(scala.Product product, String name) {
+        for (int i = 0; i < product.productArity(); i++) {
+            if (product.productElementName(i).equals(name)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private void writeField(Object value, scala.collection.Seq children) {
+        if (value instanceof TreeNode && position(value, children) >= 0) {
+            text.append(position(value, children));
+        } else if (value instanceof scala.collection.Seq && allIn((scala.collection.Seq) value, children)) {
+            scala.collection.Seq items = (scala.collection.Seq) value;
+            text.append('[');
+            for (int i = 0; i < items.length(); i++) {
+                text.append(i == 0 ? "" : ",").append(position(items.apply(i), children));
+            }
+            text.append(']');
+        } else {
+            writeValue(value);
+        }
+    }
+
+    private static int position(Object value, scala.collection.Seq children) {
+        for (int i = 0; i < children.length(); i++) {
+            if (children.apply(i) == value) {
+                return i;
+            }
+        }
+        return -1;
+    }
+
+    private static boolean allIn(scala.collection.Seq items, scala.collection.Seq children) {
+        for (int i = 0; i < items.length(); i++) {
+            if (position(items.apply(i), children) < 0) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private void writeValue(Object value) {
+        if (value instanceof Boolean || value instanceof Byte || value instanceof Short
+            || value instanceof Integer || value instanceof Long) {
+            text.append(value.toString());
+        } else if (value instanceof String) {
+            writeString((String) value);
+        } else if (value instanceof DataType) {
+            text.append(((DataType) value).json());
+        } else if (value instanceof TreeNode) {
+            writeTree((TreeNode) value);
+        } else if (value instanceof scala.Some) {
+            writeValue(((scala.Some) value).get());
+        } else if (value instanceof scala.collection.Seq) {
+            writeSequence((scala.collection.Seq) value);
+        } else if (value == null || value instanceof scala.Option) {
+            text.append("null");
+        } else if (value.getClass().getName().endsWith("$")) {
+            text.append("{\"object\":");
+            writeString(value.getClass().getName());
+            text.append('}');
+        } else if (isWritten(value)) {
+            scala.Product product = (scala.Product) value;
+            text.append("{\"product-class\":");
+            writeString(value.getClass().getName());
+            for (int i = 0; i < product.productArity(); i++) {
+                writeName(product.productElementName(i));
+                writeValue(product.productElement(i));
+            }
+            text.append('}');
+        } else {
+            text.append("null");
+        }
+    }
+
+    private static boolean isWritten(Object value) {
+        return value instanceof org.apache.spark.sql.catalyst.expressions.ExprId
+            || value instanceof org.apache.spark.sql.catalyst.plans.JoinType;
+    }
+
+    private void writeSequence(scala.collection.Seq items) {
+        text.append('[');
+        for (int i = 0; i < items.length(); i++) {
+            text.append(i == 0 ? "" : ",");
+            writeValue(items.apply(i));
+        }
+        text.append(']');
+    }
+
+    private void writeFactsOfExpression(Expression expression) {
+        text.append(",\"#\":[").append(type(expression)).append(',');
+        text.append(nullable(expression)).append(',');
+        Object context = call(expression, "evalContext");
+        Object mode = call(context == null ? expression : context, "evalMode");
+        writeText(mode == null ? null : mode.toString());
+        Object loss = context == null ? null : call(context, "allowDecimalPrecisionLoss");
+        text.append(',');
+        writeText(loss == null ? null : loss.toString());
+        text.append(',');
+        writeString(expression.prettyName());
+        text.append(']');
+    }
+
+    private void writeFactsOfPlan(LogicalPlan plan) {
+        text.append(",\"#\":[");
+        text.append(changesColumns(plan) ? number(plan.schema()) : "null").append(",[");
+        scala.collection.Seq attributes = plan.output();
+        for (int i = 0; i < attributes.length(); i++) {
+            text.append(i == 0 ? "" : ",");
+            writeString(attributes.apply(i).toString());
+        }
+        text.append("],");
+        writeText(isRelation(plan) ? files(plan) : "");
+        text.append(']');
+    }
+
+    /** Others pass their inputs' columns on, and nobody asks for their schema. */
+    private static boolean changesColumns(Object plan) {
+        String name = plan.getClass().getSimpleName();
+        return !(name.equals("Filter") || name.equals("Join") || name.equals("Sort")
+            || name.equals("LogicalRelation") || name.endsWith("Limit"));
+    }
+
+    private static boolean isRelation(Object plan) {
+        return plan.getClass().getSimpleName().equals("LogicalRelation");
+    }
+
+    /** Which files a table of files consists of: the table's object, and the state of its list. */
+    private static String files(Object plan) {
+        Object relation = call(plan, "relation");
+        Object location = relation == null ? null : call(relation, "location");
+        Object files = location == null ? null : call(location, "allFiles");
+        return files == null ? "" : System.identityHashCode(relation) + ":" + files.hashCode();
+    }
+
+    /** Some expressions have none, such as those that only stand for a choice of columns. */
+    private String type(Expression expression) {
+        try {
+            return number(expression.dataType());
+        } catch (Throwable error) {
+            return "null";
+        }
+    }
+
+    private String number(DataType type) {
+        Object known = types.get(type);
+        if (known == null) {
+            known = Integer.valueOf(types.size());
+            types.put(type, known);
+        }
+        return known.toString();
+    }
+
+    private static String nullable(Expression expression) {
+        try {
+            return expression.nullable() ? "true" : "false";
+        } catch (Throwable error) {
+            return "null";
+        }
+    }
+
+    private void writeName(String name) {
+        text.append(',');
+        writeString(name);
+        text.append(':');
+    }
+
+    private void writeText(String value) {
+        if (value == null) {
+            text.append("null");
+        } else {
+            writeString(value);
+        }
+    }
+
+    private void writeString(String value) {
+        text.append('"');
+        for (int i = 0; i < value.length(); i++) {
+            char c = value.charAt(i);
+            if (c == '"' || c == '\\') {
+                text.append('\\').append(c);
+            } else if (c < 32 || c > 126) {
+                String digits = Integer.toHexString(c);
+                text.append("\\u").append("0000".substring(digits.length())).append(digits);
+            } else {
+                text.append(c);
+            }
+        }
+        text.append('"');
+    }
+
+    private static Object call(Object target, String method) {
+        String key = target.getClass().getName() + "." + method;
+        Object found = METHODS.get(key);
+        if (found == null) {
+            try {
+                found = target.getClass().getMethod(method, new Class[0]);
+            } catch (Exception error) {
+                found = NONE;
+            }
+            METHODS.put(key, found);
+        }
+        if (found == NONE) {
+            return null;
+        }
+        try {
+            return ((java.lang.reflect.Method) found).invoke(target, new Object[0]);
+        } catch (Exception error) {
+            return null;
+        }
+    }
+}

@@ -1,0 +1,64 @@
+"""What batches leave for later ones, and what is not believed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headway.session.history import CostHistory, FailureHistory
+from headway.session.planning import changed_tables
+from headway.sharing.cost_model import PIPELINED_RATES, CostModel
+from headway.sharing.costs import Work
+from headway.storage import FileFingerprint, ReliableStore, TableRecord
+
+Stores = Callable[[str], ReliableStore]
+
+
+def seen(store: ReliableStore, engine: str = "auto", cores: int = 2) -> CostModel:
+    model = CostModel(PIPELINED_RATES)
+    CostHistory(store, engine, cores).recall(model)
+    return model
+
+
+def test_failures_are_counted_per_hour(make_store: Stores) -> None:
+    store = make_store("local")
+    history = FailureHistory(store)
+    assert history.per_hour() == 0.0
+    assert history.add(frozenset("abc"), frozenset("cd"), 7200.0) == 2
+    assert FailureHistory(store).per_hour() == 1.0
+
+
+def test_a_later_model_knows_how_long_work_took(make_store: Stores) -> None:
+    store = make_store("local")
+    work = Work(steps=1, values_read=1e8, queries=4)
+    model = CostModel(PIPELINED_RATES)
+    for _ in range(5):
+        model.observe(work, 7.0)
+    CostHistory(store, "auto", 2).keep(model.observations)
+    assert seen(store).predict(work) == model.predict(work)
+    before, after = CostModel(PIPELINED_RATES).predict(work), seen(store).predict(work)
+    assert abs(after - 7.0) < abs(before - 7.0)
+    assert seen(store, cores=8).rates == PIPELINED_RATES
+    assert seen(store, engine="spark").rates == PIPELINED_RATES
+
+
+def test_damaged_history_is_no_history(make_store: Stores) -> None:
+    store = make_store("local")
+    for name in ("failures", "costs-auto-2"):
+        store.write(f"observations/{name}", b'{"hours": "many", "work": [{"unknown": 1}]')
+    assert FailureHistory(store).per_hour() == 0.0
+    assert seen(store).rates == PIPELINED_RATES
+    store.write("observations/costs-auto-2", b'{"work": [{"unknown": 1}], "seconds": [1]}')
+    assert seen(store).rates == PIPELINED_RATES
+
+
+def test_tables_are_the_same_wherever_they_are() -> None:
+    def record(name: str, *files: tuple[str, int, str]) -> TableRecord:
+        return TableRecord(name, "parquet", tuple(FileFingerprint(*file) for file in files))
+
+    before = [record("t", ("a/1", 5, "x"), ("a/2", 6, "y")), record("u", ("b", 1, "z"))]
+    assert changed_tables(before, before) == ()
+    moved = [record("t", ("c/9", 6, "y"), ("c/8", 5, "x"))]
+    assert changed_tables(before, moved) == ()
+    assert changed_tables(before, [record("t", ("a/1", 5, "x"))]) == ("t",)
+    assert changed_tables(before, [record("u", ("b", 1, "other"))]) == ("u",)
+    assert changed_tables(before, [record("new", ("n", 1, "n"))]) == ()
