@@ -6,6 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from itertools import count
 
 from headway.base.errors import WorkerNotStarted
 from headway.pipelined.control.store import ControlStore
@@ -43,6 +44,7 @@ class Cluster:
         self._on_lost = on_lost
         self._changed = threading.Condition()
         self._queries: dict[str, tuple[Execution, StartQuery]] = {}
+        self._turns = count()
         self._hub = WorkerHub(self, host=host, token=self.token, lease_seconds=lease_seconds)
 
     @property
@@ -88,7 +90,10 @@ class Cluster:
         started(execution)
         with self._changed:
             self._queries[query] = (execution, start)
-            for hello in self._hub.workers.values():
+            hellos = list(self._hub.workers.values())
+            # What one worker does alone begins with another one every time.
+            first = next(self._turns) % max(1, len(hellos))
+            for hello in hellos[first:] + hellos[:first]:
                 self._begin(execution, start, hello)
         execution.post(Start())
         try:

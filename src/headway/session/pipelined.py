@@ -31,6 +31,19 @@ _LEAST_PART = 16
 """A task waits for this part of its full size while more is to come."""
 
 
+_SMALL_BYTES = 32 << 20
+"""One worker reads so much sooner than several have shared it out."""
+
+
+def _is_small(query: PlannedQuery) -> bool:
+    assert query.plan is not None and query.estimates is not None
+    size = float(sum(state.bytes for state in query.states.values()))
+    for node in walk(query.plan.root):
+        if isinstance(node, Scan):
+            size += query.estimates[node].bytes
+    return size <= _SMALL_BYTES
+
+
 class ExecutionWatch:
     """Counts what a running query has behind it: the inputs of its channels."""
 
@@ -70,7 +83,7 @@ class PipelinedEngine:
             raise InternalError(f"query {query.name} has no plan")
         wanted = self._settings.pipelined
         choices = Choices(
-            workers=self._workers.count,
+            workers=1 if _is_small(query) else self._workers.count,
             protection=Protection(wanted.protection),
             broadcast_bytes=wanted.broadcast_limit,
         )

@@ -49,43 +49,36 @@ class Observation:
 
 @dataclass
 class CostModel:
-    """Rates start from `prior` and follow what is observed; `margin` is how far predictions were
-    below what came, as a part of them."""
+    """Rates start from `prior` and follow what is observed; `margin` is how far they are below
+    what came, as a part of what they predict. It is added to a prediction so that it is rarely too
+    low."""
 
     prior: Work
     rates: Work = field(init=False)
+    margin: float = field(init=False, default=_FIRST_MARGIN)
     _seen: deque[Observation] = field(init=False)
-    _errors: deque[float] = field(init=False)
 
     def __post_init__(self) -> None:
         self.rates = self.prior
         self._seen = deque(maxlen=_MOST_OBSERVATIONS)
-        self._errors = deque(maxlen=_MOST_OBSERVATIONS)
 
     def predict(self, work: Work) -> float:
         return work.times(self.rates)
-
-    @property
-    def margin(self) -> float:
-        """What is added to a prediction so that it is rarely too low."""
-        if not self._errors:
-            return _FIRST_MARGIN
-        errors = np.array(self._errors)
-        # With few observations what was believed at first still counts.
-        doubt = _FIRST_MARGIN / (1 + len(errors))
-        return float(max(_LEAST_MARGIN, errors.mean() + errors.std()) + doubt)
 
     def cautious(self, work: Work) -> float:
         """A prediction with the margin."""
         return self.predict(work) * (1 + self.margin)
 
     def observe(self, work: Work, seconds: float) -> None:
-        predicted = self.predict(work)
-        if predicted <= 0 or seconds <= 0:
+        if self.predict(work) <= 0 or seconds <= 0:
             return
-        self._errors.append(max(0.0, seconds / predicted - 1))
         self._seen.append(Observation(work, seconds))
         self.rates = fitted(self.prior, self._seen)
+        # By the rates as they are now: what was wrong with earlier ones is no reason for doubt.
+        errors = np.array([max(0.0, o.seconds / self.predict(o.work) - 1) for o in self._seen])
+        # With few observations what was believed at first still counts.
+        doubt = _FIRST_MARGIN / (1 + len(errors))
+        self.margin = float(max(_LEAST_MARGIN, errors.mean() + errors.std()) + doubt)
 
     @property
     def observations(self) -> tuple[Observation, ...]:

@@ -8,6 +8,8 @@ decimals as doubles, so division is written out in integers.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from headway.pipelined.kernels.typed import Translated, cast_text
 from headway.pipelined.kernels.types import (
     MAX_PRECISION,
@@ -93,7 +95,9 @@ def divide(left: Translated, right: Translated) -> Translated:
     a, b = left.decimal, right.decimal
     scale = max(6, a.scale + b.precision + 1)
     result = adjusted(a.integral_digits + b.scale + scale, scale)
-    return Translated(_divided("divide", left, right, result, _LONG_DIGITS), result.ddl)
+    slow = _slowly("divide", left, right, result)
+    wide = _divided(left, right, result, _WIDE, _WIDE.digits, slow)
+    return Translated(_divided(left, right, result, _LONG, _LONG.digits, wide), result.ddl)
 
 
 def average(total: Translated, count: Translated, result: DecimalType) -> str:
@@ -102,33 +106,55 @@ def average(total: Translated, count: Translated, result: DecimalType) -> str:
     That differs from rounding once only for counts of so many digits that a remainder can come
     closer to one half than the 39th place shows.
     """
-    return _divided("average", total, count, result, min(_LONG_DIGITS, 39 - result.scale))
+    slow = _slowly("average", total, count, result)
+    return _divided(total, count, result, _LONG, min(_LONG.digits, 39 - result.scale), slow)
+
+
+@dataclass(frozen=True, slots=True)
+class _Integers:
+    """A type of DuckDB for which numbers of so many digits are not too long."""
+
+    name: str
+    digits: int
+    decimal: str
+    """That holds all of them."""
+
+
+_LONG = _Integers("BIGINT", _LONG_DIGITS, "DECIMAL(19,0)")
+_WIDE = _Integers("HUGEINT", MAX_PRECISION, "DECIMAL(38,0)")
 
 
 def _divided(
-    operation: str, left: Translated, right: Translated, result: DecimalType, right_digits: int
+    left: Translated,
+    right: Translated,
+    result: DecimalType,
+    integers: _Integers,
+    right_digits: int,
+    otherwise: str,
 ) -> str:
-    """The quotient, rounded half up. In 64-bit integers for operands that leave room for it."""
+    """The quotient, rounded half up, in integers for operands that leave room for it."""
     a, b = left.decimal, right.decimal
-    slow = _slowly(operation, left, right, result)
     shift = result.scale + b.scale - a.scale
-    left_digits = min(a.precision, _LONG_DIGITS - shift, MAX_PRECISION - 1 - a.scale)
+    left_digits = min(a.precision, integers.digits - shift, MAX_PRECISION - 1 - a.scale)
     right_digits = min(b.precision, right_digits, MAX_PRECISION - 1 - b.scale)
     too_long = max(len(left.text), len(right.text)) > _LONGEST_COPIED
     if shift < 0 or left_digits < 1 or right_digits < 1 or too_long:
-        return slow
+        return otherwise
     conditions = [f"{right.text} <> 0"]
     if left_digits < a.precision:
         conditions.append(f"abs({left.text}) < {_power(left_digits - a.scale)}")
     if right_digits < b.precision:
         conditions.append(f"abs({right.text}) < {_power(right_digits - b.scale)}")
-    numerator = f"({_unscaled(left)} * {10**shift})" if shift else _unscaled(left)
-    divisor = _unscaled(right)
+    numerator = _unscaled(left, integers)
+    if shift:
+        numerator = f"({numerator} * CAST('{10**shift}' AS {integers.name}))"
+    divisor = _unscaled(right, integers)
     quotient = (
         f"({numerator} // {divisor} + CASE WHEN 2 * abs({numerator} % {divisor}) >= abs({divisor}) "
         f"THEN sign({numerator}) * sign({divisor}) ELSE 0 END)"
     )
-    return f"CASE WHEN {' AND '.join(conditions)} THEN {_scaled(quotient, result)} ELSE {slow} END"
+    found = _scaled(quotient, integers, result)
+    return f"CASE WHEN {' AND '.join(conditions)} THEN {found} ELSE {otherwise} END"
 
 
 def remainder(left: Translated, right: Translated) -> Translated:
@@ -195,18 +221,18 @@ def _power(exponent: int) -> str:
     return f"CAST('0.{'0' * (-exponent - 1)}1' AS DECIMAL({-exponent},{-exponent}))"
 
 
-def _unscaled(value: Translated) -> str:
-    """The integer behind a decimal of up to 18 digits."""
+def _unscaled(value: Translated, integers: _Integers) -> str:
+    """The integer behind a decimal that is not too long for it."""
     scale = value.decimal.scale
     if scale == 0:
-        return f"CAST({value.text} AS BIGINT)"
+        return f"CAST({value.text} AS {integers.name})"
     wide = cast_text(value, DecimalType(MAX_PRECISION, scale).ddl)
-    return f"CAST({wide} * CAST({10**scale} AS DECIMAL({scale + 1},0)) AS BIGINT)"
+    return f"CAST({wide} * CAST({10**scale} AS DECIMAL({scale + 1},0)) AS {integers.name})"
 
 
-def _scaled(integer: str, result: DecimalType) -> str:
-    """A 64-bit integer as the decimal that it stands for."""
-    number = f"CAST({integer} AS DECIMAL(19,0))"
+def _scaled(integer: str, integers: _Integers, result: DecimalType) -> str:
+    """An integer as the decimal that it stands for."""
+    number = f"CAST({integer} AS {integers.decimal})"
     if result.scale:
         number = f"{number} * {_power(-result.scale)}"
     return f"CAST({number} AS {duckdb_type(result.ddl)})"

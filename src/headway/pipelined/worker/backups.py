@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -153,8 +154,14 @@ class Pieces:
     def _run(self) -> Run:
         with self._lock:
             if self._opened is None:
-                self._opened = Run.open(open_store(self._store_url), self._run_id)
+                self._opened = open_run(self._store_url, self._run_id)
             return self._opened
+
+
+@lru_cache(maxsize=8)
+def open_run(store_url: str, run_id: str) -> Run:
+    """Once for all queries of a run: its manifest has the plans of all of them."""
+    return Run.open(open_store(store_url), run_id)
 
 
 def _name(output: TaskId, epoch: int) -> str:

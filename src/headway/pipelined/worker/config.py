@@ -56,6 +56,11 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.memory // 10 if self.backup_bytes is None else self.backup_bytes
 
     @property
+    def piece_limit(self) -> int:
+        """Pieces of the reliable store that are kept for the next query."""
+        return self.memory // 10
+
+    @property
     def kernel_memory(self) -> int:
         """What the kernels may use; the rest is for inputs, copies of outputs and Python itself."""
         return self.memory * 3 // 5
