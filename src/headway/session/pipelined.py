@@ -32,16 +32,15 @@ _LEAST_PART = 16
 
 
 _SMALL_BYTES = 32 << 20
-"""One worker reads so much sooner than several have shared it out."""
+"""One worker reads a kept result of this size sooner than several have shared it out."""
 
 
 def _is_small(query: PlannedQuery) -> bool:
-    assert query.plan is not None and query.estimates is not None
-    size = float(sum(state.bytes for state in query.states.values()))
-    for node in walk(query.plan.root):
-        if isinstance(node, Scan):
-            size += query.estimates[node].bytes
-    return size <= _SMALL_BYTES
+    """Whether there is nothing to read but results that were kept, and little of them."""
+    assert query.plan is not None
+    if not query.states or any(isinstance(node, Scan) for node in walk(query.plan.root)):
+        return False
+    return sum(state.bytes for state in query.states.values()) <= _SMALL_BYTES
 
 
 class ExecutionWatch:
