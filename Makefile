@@ -20,8 +20,7 @@ demo: install ## run the main job on data made for the purpose
 	@$(WITH_JAVA) $(BIN)/headway demo
 
 test: install ## run all tests but the long comparisons
-	@$(BIN)/pytest -n 2 -m "not spark"
-	@$(WITH_JAVA) $(BIN)/pytest -m "spark and not nightly" --durations=20
+	@scripts/test.sh
 
 nightly: install ## run the long comparisons with Spark
 	@$(WITH_JAVA) $(BIN)/pytest -m nightly

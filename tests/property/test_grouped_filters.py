@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from headway.pipelined.kernels.connection import configure
 from headway.pipelined.kernels.translate import translate
 from headway.pipelined.kernels.types import arrow_type
 from headway.plan.expressions import Column, Expression
+from headway.plan.nodes import Named
 from headway.sharing.grouped_filters import grouped_filter
 from headway.sharing.query_sets import WORD_BITS, members_of, set_of
 from headway.sharing.ranges import condition_on
@@ -75,7 +77,10 @@ conditions = st.one_of(
 ).map(lambda text: Expression(text, "boolean"))
 
 
-def evaluate(expressions: list[Expression]) -> list[tuple[Any, ...]]:
+def evaluate(
+    expressions: list[Expression], steps: tuple[tuple[Named, ...], ...] = ()
+) -> list[tuple[Any, ...]]:
+    """Over all values, and columns that are computed step by step."""
     length = max(map(len, VALUES.values()))
     rows = pa.table(
         {
@@ -87,17 +92,32 @@ def evaluate(expressions: list[Expression]) -> list[tuple[Any, ...]]:
         connection.register("given_rows", rows)
         connection.execute("CREATE TABLE rows AS SELECT * FROM given_rows")
         configure(connection)
-        texts = ", ".join(translate(e, COLUMNS, SETTINGS).text for e in expressions)
-        return connection.execute(f"SELECT {texts} FROM rows").fetchall()
+        known, table = dict(COLUMNS), "rows"
+        for step in steps:
+            made = {each.name: each.expression for each in step}
+            outputs = [f'"{name}"' for name in known if name not in made]
+            for name, expression in made.items():
+                outputs.append(f'{translate(expression, known, SETTINGS).text} AS "{name}"')
+            table = f"(SELECT {', '.join(outputs)} FROM {table})"
+            known |= {name: Column(name, e.type, False) for name, e in made.items()}
+        texts = ", ".join(translate(e, known, SETTINGS).text for e in expressions)
+        return connection.execute(f"SELECT {texts} FROM {table}").fetchall()
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.lists(conditions, max_size=3), min_size=1, max_size=70), st.data())
+@settings(max_examples=80, deadline=None)
+@given(
+    st.one_of(
+        st.lists(st.lists(conditions, max_size=3), min_size=1, max_size=20),
+        st.lists(st.lists(conditions, max_size=2), min_size=63, max_size=130),
+    ),
+    st.data(),
+)
 def test_the_set_of_a_row(asked: list[list[Expression]], data: st.DataObject) -> None:
+    """In a word, and in several."""
     numbers = data.draw(st.sets(st.sampled_from(range(len(asked))), min_size=1))
     found = grouped_filter(dict(enumerate(asked)), COLUMNS.values(), set_of(numbers))
     alone = [e for n in sorted(numbers) for e in asked[n]]
-    values = evaluate([*found.words, *found.prefilter, *alone])
+    values = evaluate([*found.words, *found.prefilter, *alone], found.steps)
     words, plain = len(found.words), len(found.words) + len(found.prefilter)
     for row in values:
         got = sum(word << (WORD_BITS * n) for n, word in enumerate(row[:words]))
@@ -109,18 +129,32 @@ def test_the_set_of_a_row(asked: list[list[Expression]], data: st.DataObject) ->
             assert all(test is True for test in row[words:plain])
 
 
-def test_the_depth_grows_with_the_logarithm() -> None:
-    """A thousand ranges on one column: a row is led through about eleven comparisons."""
-    asked = {
+def ranges_of(count: int) -> dict[int, list[Expression]]:
+    return {
         n: [Expression(f"((`i` >= {7 * n}) AND (`i` < {7 * n + 40}))", "boolean")]
-        for n in range(1000)
+        for n in range(count)
     }
-    (first, *_) = grouped_filter(asked, COLUMNS.values(), (1 << 62) - 1).words
+
+
+def test_the_depth_grows_with_the_logarithm() -> None:
+    """The ranges of one word: a row is led through about eight comparisons."""
+    (word,) = grouped_filter(ranges_of(62), COLUMNS.values(), (1 << 62) - 1).words
     depth = most = 0
-    for word in first.text.replace("(", " ").replace(")", " ").split():
-        depth += {"CASE": 1, "END": -1}.get(word, 0)
+    for each in word.text.replace("(", " ").replace(")", " ").split():
+        depth += {"CASE": 1, "END": -1}.get(each, 0)
         most = max(most, depth)
     assert most <= 9  # of 124 ends of ranges, and the test for null
+
+
+@pytest.mark.parametrize(("count", "comparisons"), [(70, 8), (1000, 11)])
+def test_many_queries_are_searched_for_once(count: int, comparisons: int) -> None:
+    """Of a thousand ranges on one column: eleven comparisons, and a look-up for each word."""
+    found = grouped_filter(ranges_of(count), COLUMNS.values(), (1 << count) - 1)
+    made = [each for step in found.steps for each in step]
+    assert {each.name for each in made} == {"place 0"}
+    assert sum(" <= `i`" in each.expression.text for each in made) == comparisons
+    assert all(word.text.count("try_element_at") == 1 for word in found.words)
+    assert all("CASE" not in word.text for word in found.words)
 
 
 def test_what_is_no_matter_of_ranges() -> None:

@@ -11,9 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+
+import headway
+from headway.testing.dataflows import rows_of
 
 SCENARIO = Path(__file__).with_name("executor_scenario.py")
 BATCHES = Path(__file__).with_name("batch_scenario.py")
+LEAVING = Path(__file__).with_name("leaving_scenario.py")
 
 
 @pytest.mark.spark
@@ -57,17 +62,41 @@ def test_executors_are_killed_in_the_middle_of_batches(
     print(f"HEADWAY_TEST_SEED={seed}")
     (tmp_path / "temporary").mkdir()
     environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
-    command = [sys.executable, str(BATCHES), str(workload_data("tpcds")), str(tmp_path / "store")]
+    tables = [str(workload_data(name)) for name in ("tpcds", "tpch")]
+    command = [sys.executable, str(BATCHES), *tables, str(tmp_path / "store")]
     with (tmp_path / "scenario.log").open("wb") as log:
         done = subprocess.run(
             [*command, str(seed)],
             stdout=subprocess.PIPE,
             stderr=log,
             env=environment,
-            timeout=900,
+            timeout=1800,
         )
     assert done.returncode == 0, (tmp_path / "scenario.log").read_text(errors="replace")[-4000:]
-    for batch in json.loads(done.stdout.decode().splitlines()[-1]):
-        print(json.dumps(batch))
+    told = json.loads(done.stdout.decode().splitlines()[-1])
+    print("\n".join(map(json.dumps, told)))
+    for batch in told:
         assert batch["killed_in_the_middle"] and batch["executor_is_gone"] and batch["shared"]
+        assert batch["executors_lost"] == 1  # the batch itself has noticed it
         assert batch["different"] == []
+    # Where others still needed what the lost worker had done, it was done again.
+    assert any(batch["tasks_done_again"] > 0 for batch in told)
+    assert sum(batch["struck"] for batch in told) >= len(told) / 2
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_executors_that_are_taken_away_suspend_a_run(spark: SparkSession, tmp_path: Path) -> None:
+    """Another application goes on with it."""
+    store = str(tmp_path / "store")
+    with (tmp_path / "scenario.log").open("wb") as log:
+        done = subprocess.run(
+            [sys.executable, str(LEAVING), store], stdout=subprocess.PIPE, stderr=log, timeout=300
+        )
+    assert done.returncode == 0, (tmp_path / "scenario.log").read_text(errors="replace")[-4000:]
+    told = json.loads(done.stdout.decode().splitlines()[-1])
+    assert told["running"] and told["status"] == "suspended", told
+    with headway.session(spark.newSession(), store_url=store, engine_name="spark") as session:
+        handle = session.resume(told["run"])
+        handle.wait()
+        assert len(rows_of(handle.arrow())) == 10

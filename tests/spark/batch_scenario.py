@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from headway.base.config import load_settings
+from headway.session import Policy
 from headway.session import session as headway_session
 from headway.spark.start import running_spark
 from headway.workloads.batches import regular_share
@@ -17,4 +18,5 @@ with running_spark(settings) as spark, headway_session(spark, store_url=store) a
     texts = regular_share(seed=5, count=12)
     queries = [session.sql(text, name=name) for name, text in texts.items()]
     print("started", flush=True)
-    session.batch(queries, deadline=3600).wait()
+    policy = Policy(checkpoints="all", fixed_size=4)
+    session.batch(queries, deadline=3600, policy=policy, failures_per_hour=7.0).wait()

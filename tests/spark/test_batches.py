@@ -21,44 +21,28 @@ from headway.base.errors import RunInterrupted, TableChanged, WrongUsage
 from headway.cli.deadlines import late_queries
 from headway.plan.spark_sql import to_spark_sql
 from headway.session import Policy, Session
-from headway.session import session as headway_session
-from headway.session.batches import SHARED_DONE, TO_FINISH, BatchHandle, cost_model
+from headway.session.batches import BatchHandle, cost_model
 from headway.session.calibration import calibrate
+from headway.session.resuming import BATCH, MINI_BATCH, SHARED_DONE, TO_FINISH
 from headway.session.workers import Workers
-from headway.spark.compare import same_result
-from headway.storage import QUERY_DONE, Run, open_store
+from headway.sharing.cost_model import CostModel
+from headway.sharing.costs import Work
+from headway.storage import QUERY_DONE, Event, ReliableStore, Run, open_store
 from headway.testing.dataflows import rows_of
 from headway.testing.random_batches import make_star, random_batch
+from headway.testing.session_batches import Sessions, check_rows, opened, run_batch
 from headway.workloads import WORKLOADS
 from headway.workloads.batches import high_share, low_share, regular_share
 
 SEED = int(os.environ.pop("HEADWAY_TEST_SEED", time.time()))
 KINDS = {"low": low_share, "high": high_share, "regular": regular_share}
 ENGINES = ("auto", "spark")
-Sessions = Callable[[str], SparkSession]
-
-
-def run_batch(session: Session, texts: dict[str, str], **options: object) -> BatchHandle:
-    queries = [session.sql(text, name=name) for name, text in texts.items()]
-    handle = session.batch(queries, **options)  # type: ignore[arg-type]
-    handle.wait()
-    return handle
-
-
-def check_rows(session: Session, handle: BatchHandle, texts: dict[str, str]) -> None:
-    for name, text in texts.items():
-        verdict = same_result(session.spark.sql(text), handle.result(name))
-        assert verdict.equal, (name, verdict.difference)
-
-
-def opened(spark: SparkSession, workers: Workers, folder: Path, engine: str = "auto") -> Session:
-    return headway_session(spark, workers=workers, store_url=str(folder), engine_name=engine)
 
 
 @pytest.mark.parametrize(
     ("kind", "engine"),
     [
-        ("low", "auto"),
+        pytest.param("low", "auto", marks=pytest.mark.nightly),
         ("high", "auto"),
         ("regular", "spark"),
         pytest.param("low", "spark", marks=pytest.mark.nightly),
@@ -116,13 +100,16 @@ def test_random_batches(number: int, spark: SparkSession, workers: Workers, tmp_
         folder = tmp_path / "tables" / scan.source.table
         own.read.parquet(str(folder)).createOrReplaceTempView(scan.source.table)
         names[scan.source] = scan.source.table
-    plans = random_batch(star, rng, rng.choice((3, 8)))
+    many = number > 0 and number % 5 == 0  # more than a word holds
+    plans = random_batch(star, rng, 70 if many else (8, 3)[number % 2])
     texts = {
         name: to_spark_sql(plan, lambda scan: names[scan.source])  # type: ignore[union-attr]
         for name, plan in plans.items()
     }
     with opened(own, workers, tmp_path / "store", ENGINES[number % 2]) as session:
         handle = run_batch(session, texts, deadline=600)
+        if len(texts) > 3:
+            assert sum(each.shared_steps for each in handle.batch().mini_batches) >= 1
         for name, text in texts.items():
             wanted = Counter(rows_of(own.sql(text).toArrow()))
             assert Counter(rows_of(handle.arrow(name))) == wanted, (name, text)
@@ -172,11 +159,11 @@ def test_a_shared_step_that_is_interrupted_leaves_late_queries(
     """The deadline comes in the middle of shared work: its queries are late, and not failed."""
     texts = regular_share(seed=4, count=3)
 
-    def interrupted(handle: BatchHandle, step: object) -> None:
+    def interrupted(handle: BatchHandle, made: object, key: str) -> None:
         handle._stop_at_deadline()
         raise RunInterrupted("the batch was interrupted")
 
-    monkeypatch.setattr(BatchHandle, "_run_step", interrupted)
+    monkeypatch.setattr(BatchHandle, "_execute_step", interrupted)
     with opened(workload_session("tpcds"), workers, tmp_path) as session:
         handle = run_batch(session, texts, deadline=600)
         found = handle.progress()
@@ -190,18 +177,23 @@ def test_past_the_deadline_a_batch_can_go_on(
     texts = regular_share(seed=4, count=3)
     with opened(workload_session("tpcds"), workers, tmp_path) as session:
         handle = run_batch(session, texts, deadline=0.05, after_deadline="continue")
-        assert {str(query.status) for query in handle.progress()} == {"done"}
-        assert min(handle.batch().finished_at.values()) > 0.05
+        found = handle.progress()
+        assert {str(query.status) for query in found} == {"done"}
+        assert set(late_queries(found, handle.batch())) == set(texts)
+        assert all("late" in handle.batch().why_late(name) for name in texts)
         check_rows(session, handle, texts)
 
 
+@pytest.mark.parametrize("by", ["priority", "deadline"])
 def test_urgent_queries_come_first(
-    workload_session: Sessions, workers: Workers, tmp_path: Path
+    by: str, workload_session: Sessions, workers: Workers, tmp_path: Path
 ) -> None:
     texts = list(regular_share(seed=8, count=4).values())
     with opened(workload_session("tpcds"), workers, tmp_path) as session:
         queries = [
-            session.sql(text, name=f"q{n}", priority=n, deadline=500 - n)
+            session.sql(text, name=f"q{n}", priority=n)
+            if by == "priority"
+            else session.sql(text, name=f"q{n}", deadline=500 - n)
             for n, text in enumerate(texts)
         ]
         handle = session.batch(queries, deadline=600, policy=Policy(share=False))
@@ -215,18 +207,37 @@ def test_a_deadline_that_has_passed_is_refused(headway: Session) -> None:
         headway.batch(["SELECT 1"], deadline=0)
 
 
-@pytest.mark.parametrize("checkpoints", ["all", "none"])
+@pytest.mark.parametrize("checkpoints", ["all", "none", "selective"])
 def test_checkpoints_change_no_row(
     checkpoints: str, workload_session: Sessions, workers: Workers, tmp_path: Path
 ) -> None:
     texts = regular_share(seed=6, count=5)
     with opened(workload_session("tpcds"), workers, tmp_path) as session:
         policy = Policy(checkpoints=checkpoints)  # type: ignore[arg-type]
-        handle = run_batch(session, texts, deadline=600, policy=policy)
+        # So often that every checkpoint is worth it, and so much time that all of them fit.
+        handle = run_batch(session, texts, deadline=1e8, policy=policy, failures_per_hour=1e7)
         check_rows(session, handle, texts)
-        kept = [e.data["name"] for e in Run.open(session.store, handle.id).events()
-                if e.kind == SHARED_DONE]  # fmt: skip
-        assert any("-after-" in name for name in kept) == (checkpoints == "all")
+        steps = sum(each.shared_steps for each in handle.batch().mini_batches)
+        assert steps >= 1
+        kept = [e for e in Run.open(session.store, handle.id).events() if e.kind == SHARED_DONE]
+        assert (len(kept) > steps) == (checkpoints != "none")
+        budget = handle._steps.budget
+        assert (budget < 0.25e8) == (checkpoints != "none")  # what they really took
+
+
+def killed_batch(store: Path, tables: Path, *, until: str) -> tuple[Run, list[Event]]:
+    """A batch whose driver was killed after the first event of a kind; with its events."""
+    scenario = Path(__file__).with_name("batch_scenario.py")
+    process = subprocess.Popen(
+        [sys.executable, str(scenario), str(store), str(tables)], stdout=subprocess.PIPE
+    )
+    try:
+        run = _run_with(open_store(str(store)), store, process, until)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert run.summary().status == "lost"
+    return run, list(run.events())
 
 
 def test_a_batch_whose_driver_was_killed_goes_on(
@@ -234,19 +245,7 @@ def test_a_batch_whose_driver_was_killed_goes_on(
     tmp_path: Path,
 ) -> None:  # fmt: skip
     """What was done is not done again, and what was shared is used."""
-    tables = workload_data("tpcds")
-    store = open_store(str(tmp_path))
-    scenario = Path(__file__).with_name("batch_scenario.py")
-    process = subprocess.Popen(
-        [sys.executable, str(scenario), str(tmp_path), str(tables)], stdout=subprocess.PIPE
-    )
-    try:
-        run = _run_with(store, tmp_path, process)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert run.summary().status == "lost"
-    before = run.events()
+    run, before = killed_batch(tmp_path, workload_data("tpcds"), until=QUERY_DONE)
     done = {e.query for e in before if e.kind == QUERY_DONE}
     assert done and len(done) < 12
     with opened(workload_session("tpcds"), workers, tmp_path) as session:
@@ -259,7 +258,35 @@ def test_a_batch_whose_driver_was_killed_goes_on(
         assert not done & {e.query for e in after if e.kind == QUERY_DONE}
         kept = {q for e in before if e.kind == TO_FINISH for q in e.data["queries"]}
         again = {q for e in after if e.kind == SHARED_DONE for q in e.data["queries"]}
-        assert not kept & again
+        assert kept and not kept & again
+        assert isinstance(handle, BatchHandle)
+        finished = handle.batch().finished_at
+        assert max(finished[str(n)] for n in done) < min(finished[n] for n in set(finished) - done)
+        check_rows(session, handle, regular_share(seed=5, count=12))
+
+
+def test_checkpoints_of_a_driver_that_was_killed_are_found(
+    workload_session: Sessions, workers: Workers, workload_data: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """In the middle of a shared step: what was cut from it is there, later cuts included."""
+    run, before = killed_batch(tmp_path, workload_data("tpcds"), until=SHARED_DONE)
+    cuts = {e.data["key"] for e in before if e.kind == SHARED_DONE}
+    assert cuts and not any(e.kind == TO_FINISH for e in before)
+    forming = [e.data["queries"] for e in before if e.kind == MINI_BATCH]
+    with opened(workload_session("tpcds"), workers, tmp_path) as session:
+        handle = session.resume(run.run_id, deadline=3000)
+        assert isinstance(handle, BatchHandle)
+        asked = handle._options
+        assert asked.policy.checkpoints == "all" and asked.failures_per_hour == 7.0
+        handle.wait()
+        after = Run.open(session.store, run.run_id).events()[len(before) :]
+        again = {e.data["key"] for e in after if e.kind == SHARED_DONE}
+        assert again and not cuts & again
+        assert next(e.data["queries"] for e in after if e.kind == MINI_BATCH) == forming[-1]
+        (told,) = (e.data for e in after if e.kind == BATCH)
+        assert told["deadline"] == pytest.approx(3000 + run.age(), abs=120)
+        assert told["failures_per_hour"] == 7.0
         check_rows(session, handle, regular_share(seed=5, count=12))
 
 
@@ -279,9 +306,17 @@ def test_calibration_learns_what_work_takes(
 ) -> None:
     with opened(spark.newSession(), workers, tmp_path) as session:
         steps: list[int] = []
+
+        def far_off() -> CostModel:
+            """One that believed in a machine of a tenth of the speed at first."""
+            known = cost_model(session.settings, session._costs)
+            model = CostModel(Work(*(10 * rate for rate in known.prior.values())))
+            session._costs.recall(model)
+            return model
+
         found = calibrate(
             session,
-            lambda: cost_model(session.settings, session._costs),
+            far_off,
             lambda what, done, total: steps.append(done),
             rows=20_000,
         )
@@ -292,13 +327,15 @@ def test_calibration_learns_what_work_takes(
         assert not session.spark.catalog.listTables()
 
 
-def _run_with(store: object, folder: Path, process: subprocess.Popen[bytes]) -> Run:
-    """The run of the scenario, once a query of it is done."""
+def _run_with(
+    store: ReliableStore, folder: Path, process: subprocess.Popen[bytes], until: str
+) -> Run:
+    """The run of the scenario, once it has such an event."""
     patience = time.monotonic() + 120
     while time.monotonic() < patience and process.poll() is None:
         for found in (folder / "runs").glob("*/manifest"):
-            run = Run.open(store, found.parent.name)  # type: ignore[arg-type]
-            if any(event.kind == QUERY_DONE for event in run.events()):
+            run = Run.open(store, found.parent.name)
+            if any(event.kind == until for event in run.events()):
                 return run
         time.sleep(0.01)
-    raise AssertionError("no query of the batch was done")
+    raise AssertionError(f"the batch has no event {until}")

@@ -20,6 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headway.cli.main import main
+from headway.cli.rows import ResultFiles
 from headway.testing.faults import DiskFault, disk_faults
 
 HEADWAY = Path(sys.executable).parent / "headway"
@@ -150,7 +151,7 @@ def test_a_batch_with_a_deadline(call: Call, tables: str, tmp_path: Path) -> Non
     (batch,) = told["batch"]["mini_batches"][:1]
     assert batch["shared_steps"] == 1 and told["batch"]["late"] == []
     code, _, err = call("resume", "last", "--tables", tables)
-    assert code == 2 and "only a run whose driver is gone" in err
+    assert code == 2 and "only a run that was suspended" in err
 
 
 def test_explain_a_batch(call: Call, tables: str, tmp_path: Path) -> None:
@@ -164,6 +165,53 @@ def test_explain_a_batch(call: Call, tables: str, tmp_path: Path) -> None:
     told = last_json(call(*arguments, "--json")[1])
     assert sorted(told["order"]) == ["query", "query_2", "query_3"]
     assert told["mini_batches"][0]["shared"][0]["table"] == "sales"
+
+
+def test_explain_takes_the_options_of_run(call: Call, tables: str, tmp_path: Path) -> None:
+    texts = [f"SELECT count(*) AS n FROM sales WHERE amount > {n}" for n in range(3)]
+    file = tmp_path / "query.sql"
+    file.write_text(";".join(texts))
+    arguments = ["explain", str(file), "--json"]
+    arguments += ["--tables", tables, "--deadline", "1m", "--failures-per-hour", "2"]
+    own = [*arguments, "--priority", "query_3=2", "--deadline-of", "query_2=5s"]
+    code, out, err = call(*own)
+    assert code == 0, (out, err)
+    assert last_json(out)["order"] == ["query_3", "query_2", "query"]
+    file.write_text(";".join([*texts, "SELECT nope FROM sales"]))
+    code, out, err = call(*arguments)
+    assert code == 1 and "query_4: WRONG_SQL: " in err
+    told = last_json(out)
+    assert list(told["errors"]) == ["query_4"] and len(told["order"]) == 4
+
+
+def test_results_are_there_as_soon_as_they_are_done(
+    call: Call, tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a batch that goes on is reported on at its deadline."""
+    early: list[set[str]] = []
+    real = ResultFiles.write_new
+
+    def looked_at(files: ResultFiles, handle: Any) -> None:
+        real(files, handle)
+        if not handle.finished:
+            early.append({path.name for path in (tmp_path / "out").glob("*.parquet")})
+
+    monkeypatch.setattr(ResultFiles, "write_new", looked_at)
+    longer = "SELECT count(*) AS n FROM range(40000000) a JOIN range(200) b ON a.id % 100 = b.id"
+    file = tmp_path / "query.sql"
+    file.write_text(f"SELECT * FROM sales; {longer}")
+    code, out, err = call(
+        "run", str(file), "--tables", tables,
+        "--deadline", "10ms", "--after-deadline", "continue", "--out", str(tmp_path / "out"),
+        "--priority", "query=1",
+    )  # fmt: skip
+    assert code == 3
+    assert {"query.parquet"} in early
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "query.parquet",
+        "query_2.parquet",
+    ]
+    assert "0 of 2 queries within" in err and "late: query_2, no time was left for it" in out
 
 
 def test_tables_from_a_catalog(call: Call, spark: SparkSession) -> None:

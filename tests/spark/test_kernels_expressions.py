@@ -111,7 +111,7 @@ REFUSED = {
     "s LIKE t": "no constant",
     "s LIKE ANY ('a_b', 'b_c')": "lists of patterns",
     "soundex(s)": "not in the table",
-    "array(i, j)": "not in the table",
+    "array(i, j)": "not made of constants",
     "trunc(u, 'q4')": None,  # Spark gives null, and folds it to a constant
 }
 
@@ -461,3 +461,29 @@ def test_decimals_of_all_sizes_agree_with_spark(spark: SparkSession, tmp_path: P
     cases += [f"CAST({a} AS {columns[b]})" for a, b in pairs if columns[a] != columns[b]]
     table = awkward_table(rng, columns, 60)
     _compare(Comparison(spark, tmp_path, table, columns), cases, rng, 15)
+
+
+def test_what_shared_plans_look_up_agrees_with_spark(spark: SparkSession) -> None:
+    """Arrays of constants, at places within them and beyond."""
+    arrays = {
+        "array(5, 7, 9)": "int",
+        "array(5L, -7L)": "bigint",
+        "array('a', 'ß', 'it\\'s')": "string",
+        "array(CAST(1.5BD AS DECIMAL(7,2)), CAST(2.25BD AS DECIMAL(7,2)))": "decimal(7,2)",
+        "array(DATE '2000-01-01', DATE '1999-12-31')": "date",
+        "array(1.5D, -2.5D)": "double",
+    }
+    texts = {f"try_element_at({array}, `n`)": ddl for array, ddl in arrays.items()}
+    places = [n for n in range(-4, 6) if n]
+    frame = spark.createDataFrame([(n,) for n in places], "n int")
+    wanted = frame.selectExpr(*texts).collect()
+    with duckdb.connect() as connection:
+        configure(connection)
+        columns = {"n": Column("n", "int", False)}
+        written = [translate(Expression(t, d), columns, {}).text for t, d in texts.items()]
+        rows = f"(SELECT unnest({places})::INTEGER AS n)"
+        found = connection.execute(f"SELECT {', '.join(written)} FROM {rows}").fetchall()
+        assert [tuple(row) for row in wanted] == found
+        zero = translate(Expression("try_element_at(array(1), `n`)", "int"), columns, {})
+        with pytest.raises(duckdb.Error, match="INVALID_INDEX_OF_ZERO"):
+            connection.execute(f"SELECT {zero.text} FROM (SELECT 0 AS n)").fetchall()

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headway.base.errors import HeadwayError, NotSupported, QueryFailed, RunInterrupted
+from headway.pipelined.control.redis import RedisStore
 from headway.session import Session
 from headway.session import session as headway_session
 from headway.session.workers import Workers
@@ -198,9 +199,11 @@ def test_what_depends_on_the_moment_is_planned_each_time(pipelined: Session) -> 
     assert moment() != moment()
 
 
+@pytest.mark.nightly
 def test_a_lost_control_store_is_named(
-    spark: SparkSession, workers: Workers, tmp_path: Path
+    spark: SparkSession, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(RedisStore.__init__.__kwdefaults__, "patience", 1.0)
     settings = {
         "store_url": str(tmp_path / "store"),
         "pipelined_control_store": "redis://127.0.0.1:1/0",

@@ -176,7 +176,9 @@ QUERIES = {
     "range": "SELECT id, id % 3 FROM range(5, 50, 7)",
     "one row": "SELECT 1 AS one",
     "nested constants": """
-        SELECT array(1.5BD, 2.25BD)[i % 2], array(CAST(1 AS DECIMAL(10,2)))[0],
+        SELECT sequence(1, 4)[i % 2], array_repeat('a', 3)[i % 2], map_from_arrays(sequence(1, 2),
+          array('x', 'y'))[i % 2 + 1], arrays_zip(sequence(1, 2), array('x', 'y'))[i % 2],
+          array(1.5BD, 2.25BD)[i % 2], array(CAST(1 AS DECIMAL(10,2)))[0],
           CAST(named_struct('Ab', i) AS STRUCT<`Cd`: BIGINT>), map('k', array(i))
         FROM t WHERE i < 5""",
     "what looks like a variable": r"SELECT '\u0024{spark.app.name}' AS v, s FROM t WHERE s <> '\u0024{x}'",

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from headway.session.batch_planning import BatchOptions
+from headway.session.batch_reports import Lost
 from headway.session.history import CostHistory, FailureHistory
+from headway.session.losses import LossWatch
 from headway.session.planning import changed_tables
 from headway.sharing.cost_model import PIPELINED_RATES, CostModel
 from headway.sharing.costs import Work
+from headway.sharing.failures import Failures
 from headway.storage import FileFingerprint, ReliableStore, TableRecord
 
 Stores = Callable[[str], ReliableStore]
@@ -25,6 +33,32 @@ def test_failures_are_counted_per_hour(make_store: Stores) -> None:
     assert history.per_hour() == 0.0
     assert history.add(frozenset("abc"), frozenset("cd"), 7200.0) == 2
     assert FailureHistory(store).per_hour() == 1.0
+
+
+def test_an_executor_that_is_lost_is_counted_once(
+    make_store: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the mini-batch that it was noticed in; with what it had done of that."""
+    history = FailureHistory(make_store("local"))
+    settings = SimpleNamespace(engine=SimpleNamespace(name="spark"))
+    spark = SimpleNamespace(spark=None)
+    around: Any = SimpleNamespace(failures=history, engine=spark, settings=settings)
+    now = {"a": (True, 5.0), "b": (True, 7.0)}
+    monkeypatch.setattr("headway.spark.executors.task_seconds", lambda spark: dict(now))
+    watch = LossWatch(around, BatchOptions(0.0, failures_per_hour=2.0, workers=2))
+    watch.begin()
+    assert not watch.look() and watch.expected() == Failures(2.0, 2)
+    now |= {"b": (False, 9.5), "c": (True, 0.0)}
+    assert watch.look() and not watch.look()
+    watch.repeated(3)
+    assert watch.end() == Lost(1, 2.5, 3)
+    assert watch.expected().per_hour > 4 and watch.expected().workers == 2
+    now |= {"a": (False, 6.0)}
+    watch.begin()
+    assert watch.end() == Lost(1, 1.0, 0)
+    watch.begin()
+    assert watch.end() == Lost() and watch.expected().workers == 1
+    assert history.per_hour() == 2.0
 
 
 def test_a_later_model_knows_how_long_work_took(make_store: Stores) -> None:

@@ -33,6 +33,7 @@ from headway.storage import (
 COMMANDS = (
     "run",
     "resume",
+    "suspend",
     "explain",
     "runs",
     "show",
@@ -165,6 +166,7 @@ def test_version(call: Call) -> None:
         (["run", "--sql", "SELECT 1", "--deadline", "1m", "--after-deadline", "x"], "not known"),
         (["explain", "--sql", "SELECT 1", "--deadline", "x"], "no length of time"),
         (["resume", "last"], "no runs"),
+        (["suspend", "last"], "no runs"),
         (["runs", "--config", "missing.toml"], "missing.toml"),
         (["bench", "plam"], "no benchmark plam"),
         (["show", "last", "--rows", "a", "--plan", "b"], "exclude"),

@@ -19,6 +19,8 @@ from headway.storage import QueryRecord, Run, list_runs, new_manifest, open_stor
 class Handle:
     """A run that ends when it was cancelled often enough."""
 
+    paused = False
+
     def __init__(self, cancels_needed: int) -> None:
         self.cancels = 0
         self.needed = cancels_needed
@@ -28,6 +30,9 @@ class Handle:
 
     def cancel(self) -> None:
         self.cancels += 1
+
+    def preempted(self) -> None:
+        self.cancel()
 
     def progress(self) -> tuple[QueryProgress, ...]:
         return (QueryProgress("q1", "spark", QueryStatus.INTERRUPTED, seconds=2.0),)
@@ -39,7 +44,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def follow(handle: Any, display: live.Display | None = None) -> None:
-    live.follow(handle, display or live.Nothing(), 0.01)
+    live.follow(handle, display or live.Nothing(), 0.01, grace=0.0)
 
 
 def test_an_interrupt_cancels_once(interrupted: None) -> None:

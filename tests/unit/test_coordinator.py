@@ -141,6 +141,38 @@ def test_the_write_comes_before_what_depends_on_it() -> None:
     assert not any(isinstance(command, Write) for command in commands[1:])
 
 
+def test_a_paused_query_gives_out_no_further_task() -> None:
+    query = Query(scan(8), Stage((gathered(0),), 1, result=True))
+    (run,) = query.runs()
+    assert query.coordinator.ended_sides() == frozenset()
+    query.coordinator.pause()
+    query.done(run)
+    assert query.runs() == [] and query.outcome is None
+    assert query.coordinator.ended_sides() == {(0, 0)}
+    assert query.coordinator.owners() == {ChannelId(0, 0): "w0", ChannelId(1, 0): "w0"}
+
+
+def test_a_side_has_not_ended_where_its_rows_were_lost() -> None:
+    joined = Stage((gathered(0), gathered(1, after=frozenset({0}))), 1, result=True)
+    query = Query(scan(8), scan(8), joined, workers=2)
+    reader = ChannelId(2, 0)
+    (built,) = [run for run in query.runs() if run.task.of == ChannelId(0, 0)]
+    query.done(built)
+    (collected,) = [run for run in query.runs() if run.task.of == reader]
+    query.done(collected)
+    assert query.coordinator.ended_sides() == {(0, 0), (2, 0)}
+    query.tell(WorkerLost(query.stored.channels[reader].worker))
+    assert (2, 0) not in query.coordinator.ended_sides()
+    for _ in range(4):  # whatever has to be done again, until the reader has its rows
+        for run in query.runs():
+            query.done(run)
+        for worker, replay in query.said(Replay):
+            assert isinstance(replay, Replay)
+            answer = Replayed(replay.output, replay.epoch, replay.destinations, True)
+            query.tell(Received(worker, answer))
+    assert query.outcome is not None or (2, 0) in query.coordinator.ended_sides()
+
+
 def test_a_query_goes_through_to_its_result() -> None:
     query = Query(scan(8, 8), Stage((gathered(0),), 1, result=True))
     while query.outcome is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -23,18 +25,18 @@ from headway.plan.nodes import (
 )
 from headway.plan.sources import Source
 from headway.plan.statistics import TableStatistics
-from headway.sharing.checkpoints import (
-    StageChoice,
-    choose_checkpoints,
-    likelihood,
-    seconds_with_failures,
-)
+from headway.session.batch_planning import BatchOptions, BatchPlanner
+from headway.session.planning import PlannedQuery
+from headway.session.sharing import shareable
+from headway.sharing import global_plan
+from headway.sharing.checkpoints import choose_checkpoints, usual_cost
 from headway.sharing.cost_model import CostModel
 from headway.sharing.costs import Work
 from headway.sharing.estimates import expectation
+from headway.sharing.failures import Failures, Stage, seconds_with_failures, stages_of
 from headway.sharing.global_plan import Candidate, GlobalPlan, any_of, walk_chain
 from headway.sharing.members import NotShared, find_members
-from headway.sharing.mini_batches import BatchQuery, Rules, next_mini_batch
+from headway.sharing.mini_batches import ENOUGH, BatchQuery, Rules, next_mini_batch
 from headway.sharing.overlap import OverlapGraph, join_graph
 from headway.sharing.shapes import Shape, shape_of
 from headway.sharing.shared_plan import shared_plan
@@ -183,7 +185,7 @@ def test_new_joins_are_placed_where_they_cost_least() -> None:
     chosen = best.seconds
     for order in permutations(["days", "items", "shops"]):
         trial = plan.copy()
-        (planned,) = trial.chains
+        planned = trial.chains[0].copy()
         matched = planned.chain.matched(added.shape)
         planned.chain.add(added.shape, matched, list(order))
         planned.expected.append(added.expected)
@@ -207,6 +209,21 @@ def test_queries_that_group_alike_are_one_class() -> None:
     made = shared_plan(plan.chains[0].chain, lambda source, fields: True)
     assert len(made.classes) == 1 and made.classes[0].members == 0b111
     assert isinstance(made.plan.root, Aggregate)
+
+
+def test_queries_with_little_in_common_have_chains_of_their_own() -> None:
+    """Where joins that others pass cost much, a query is added to those that have its joins."""
+    rates = replace(RATES, steps=0.1, rows_probed=1e-8, rows_passed=1e-5)
+    plan = GlobalPlan(rates)
+    for number, tables in enumerate((("days",), ("items",), ("days",), ("items",))):
+        plan.add(candidate(f"q{number}", query(number, *tables)))
+    assert [planned.queries for planned in plan.chains] == [("q0", "q2"), ("q1", "q3")]
+    for planned in plan.chains:
+        assert planned.work.rows_passed == 0 and planned.work.rows_probed > 0
+    cheap = GlobalPlan(replace(rates, rows_passed=1e-8))
+    for number, tables in enumerate((("days",), ("items",))):
+        cheap.add(candidate(f"q{number}", query(number, *tables)))
+    assert len(cheap.chains) == 1 and cheap.work.rows_passed > 0
 
 
 # Mini-batches.
@@ -233,6 +250,18 @@ def test_a_mini_batch_ends_where_time_does() -> None:
     found = next_mini_batch(queries, graph, [0, 1, 2, 3], [two.seconds * 1.0001] * 4, model)
     assert found is not None and len(found.queries) == 2
     assert "longer than is left" in found.closed_by
+
+
+def test_many_queries_leave_time_for_what_may_go_wrong() -> None:
+    count = ENOUGH + 4
+    queries, graph = batch_of(*(query(n, "days") for n in range(count)))
+    model = CostModel(RATES)
+    whole = next_mini_batch(queries, graph, list(range(count)), [1e9] * count, model)
+    assert whole is not None and len(whole.queries) == count
+    left = [whole.seconds * 1.5] * count
+    found = next_mini_batch(queries, graph, list(range(count)), left, model)
+    assert found is not None and len(found.queries) == ENOUGH
+    assert "much of what is left" in found.closed_by
 
 
 def test_a_query_that_does_not_fit_is_passed_over() -> None:
@@ -281,28 +310,135 @@ def test_the_margin_grows_with_surprises() -> None:
 
 # Checkpoints and failures.
 
+OFTEN = Failures(60, workers=4)
+
 
 def stage(
-    position: int, *, queries: int = 10, seconds: float = 60.0, size: float = 1e6
-) -> StageChoice:
-    return StageChoice("shared-1", position, queries, seconds, 120.0, size)
+    position: int,
+    *,
+    step: str = "a",
+    queries: int = 10,
+    seconds: float = 60.0,
+    size: float = 1e6,
+    last: bool = False,
+) -> Stage:
+    return Stage(step, position, seconds, 4, queries, size, last)
 
 
-def test_the_most_shared_stages_are_kept_within_the_budget() -> None:
-    small, large = stage(1), stage(2, size=1e9)
-    few = stage(3, queries=1)
-    chosen = choose_checkpoints([few, large, small], budget=0.7, failures_per_hour=60)
-    assert chosen[0] is small and large not in chosen
-    assert choose_checkpoints([small], budget=0.1, failures_per_hour=60) == []
+def test_a_failure_costs_what_was_lost_since_the_last_checkpoint() -> None:
+    stages = [stage(0), stage(1), stage(2, last=True)]
+    assert seconds_with_failures(stages, Failures(0, 4)) == 180
+    often, seldom = (seconds_with_failures(stages, Failures(n, 4)) for n in (36, 3.6))
+    assert often > seldom > 180
+    kept = [seconds_with_failures(stages, OFTEN, {("a", n)}) for n in (0, 1)]
+    assert max(kept) < seconds_with_failures(stages, OFTEN)
+    both = seconds_with_failures(stages, OFTEN, {("a", 0), ("a", 1)})
+    assert both < min(kept)
 
 
-def test_nothing_is_kept_where_nothing_fails() -> None:
-    assert choose_checkpoints([stage(1)], budget=100, failures_per_hour=0) == []
+def test_many_workers_make_up_for_a_loss_sooner_but_not_sooner_than_a_task() -> None:
+    """What one had done is shared out among the others, in whole tasks."""
+    alone = [Stage("a", 0, 60.0, 40, 1, 0.0, last=True)]
+    few = seconds_with_failures(alone, Failures(60, workers=2))
+    many = seconds_with_failures(alone, Failures(60, workers=5))
+    assert 60 < many < few
+    long_tasks = [Stage("a", 0, 60.0, 4, 1, 0.0, last=True)]
+    short_tasks = [Stage("a", 0, 60.0, 400, 1, 0.0, last=True)]
+    assert seconds_with_failures(short_tasks, OFTEN) < seconds_with_failures(long_tasks, OFTEN)
 
 
-def test_failures_take_time() -> None:
-    assert likelihood(0, 100) == 0 and 0 < likelihood(10, 100) < 1
-    assert seconds_with_failures(100, 0, 4) == 100
-    often, seldom = seconds_with_failures(100, 36, 4), seconds_with_failures(100, 3.6, 4)
-    assert often > seldom > 100
-    assert seconds_with_failures(100, 36, 4, kept=0.9) < often
+def test_the_budget_goes_to_the_steps_that_most_queries_wait_for() -> None:
+    many = [stage(0), stage(1, last=True)]
+    few = [stage(0, step="b", queries=2), stage(1, step="b", last=True)]
+    price = 2 * usual_cost(1e6)
+    assert choose_checkpoints([*few, *many], 2.5 * price, OFTEN) == {("a", 0), ("b", 0)}
+    assert choose_checkpoints([*few, *many], 1.5 * price, OFTEN) == {("a", 0)}
+    assert choose_checkpoints([*few, *many], 0.5 * price, OFTEN) == set()
+
+
+def test_a_stage_that_costs_more_than_it_saves_is_not_kept() -> None:
+    large = [stage(0, size=1e10), stage(1, last=True)]
+    assert choose_checkpoints(large, 1e9, OFTEN) == set()
+    assert choose_checkpoints([stage(0), stage(1, last=True)], 1e9, Failures(0, 4)) == set()
+
+
+def test_stages_tell_who_depends_on_them() -> None:
+    plan = GlobalPlan(RATES)
+    for number, tables in enumerate((("days",), ("days", "items"), ("shops", "items"))):
+        plan.add(candidate(f"q{number}", query(number, *tables)))
+    (planned,) = plan.chains
+    stages = stages_of("a", planned, RATES, OFTEN)
+    assert [each.last for each in stages] == [False, False, False, True]
+    first = planned.chain.roles[0]
+    assert stages[0].queries == len(first.users) < 3
+    assert stages[-1].queries == 3
+    assert sum(each.seconds for each in stages) == pytest.approx(planned.work.times(RATES))
+    assert all(each.tasks == OFTEN.workers for each in stages)
+
+
+def test_predictions_count_failures_and_checkpoints() -> None:
+    queries, graph = batch_of(*(query(n, "days", "items") for n in range(3)))
+    model = CostModel(Work(*(1e-4 for _ in Work().values())))
+
+    def predicted(failures: Failures, budget: float) -> float:
+        rules = Rules(failures=failures, checkpoint_budget=budget)
+        found = next_mini_batch(queries, graph, [0, 1, 2], [1e9] * 3, model, rules)
+        assert found is not None and len(found.queries) == 3
+        return found.seconds
+
+    calm = predicted(Failures(0, 4), 0.0)
+    assert calm < predicted(OFTEN, 1e9) < predicted(OFTEN, 0.0)
+
+
+# Bounds.
+
+
+def test_many_tables_are_placed_without_trying_all_orders() -> None:
+    """Twenty tables in one query: a million places each would have to be tried."""
+    node: Node = renamed(SALES, "_0")
+    for number in range(20):
+        scan, left, right = OTHERS["shops"]
+        other = Filter(renamed(scan, f"_{number}x"), condition(f"(`h_size_{number}x` = {number})"))
+        key = equal(node, f"{left}_0", other, f"{right}_{number}x")
+        node = Join(node, other, JoinKind.INNER, (key,))
+    made = candidate("q", QueryPlan(node, node.column_names))
+    plan = GlobalPlan(RATES)
+    began = time.monotonic()
+    plan.add(made)
+    plan.add(candidate("q2", query(2, "days")))
+    assert time.monotonic() - began < 2
+    assert len(plan.chains) == 2 and len(plan.chains[0].chain.roles) == 20
+
+
+def test_one_by_one_is_as_good_where_the_best_is_plain() -> None:
+    """The most selective join comes first, however places are found."""
+    made = candidate("q", query(1, "days", "items", "shops"))
+    orders = []
+    for most in (10, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(global_plan, "_MOST_PLACED", most)
+            global_plan._alone.cache_clear()
+            plan = GlobalPlan(RATES)
+            plan.add(made)
+            orders.append([role.label for role in plan.chains[0].chain.roles])
+    assert orders[0] == orders[1]
+
+
+# The order of deadlines.
+
+
+def planner_of(*queries: PlannedQuery) -> BatchPlanner:
+    return BatchPlanner([shareable(each) for each in queries], BatchOptions(0.0))
+
+
+def test_late_queries_come_last() -> None:
+    planner = planner_of(
+        PlannedQuery("late", "", None, deadline=1.0, priority=5.0),
+        PlannedQuery("soon", "", None, deadline=50.0),
+        PlannedQuery("later", "", None, deadline=90.0),
+    )
+    names = ["late", "soon", "later"]
+    model = CostModel(RATES)
+    first = planner.next(names, {"late": -3.0, "soon": 46.0, "later": 86.0}, model)
+    assert first.queries[0].name == "soon" and "late" not in {q.name for q in first.queries}
+    assert [q.name for q in planner.next(["late"], {"late": -3.0}, model).queries] == ["late"]

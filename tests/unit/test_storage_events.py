@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,25 @@ def test_a_second_writer_conflicts_and_stays_out(store: ReliableStore) -> None:
             old.append("three")
     new.append("four")
     assert [event.kind for event in new.events()] == ["one", "two", "four"]
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_nothing_comes_after_the_end(run: Run, number: int) -> None:
+    """Whoever appends at the same moment comes before it, or not at all."""
+
+    def tick() -> None:
+        with suppress(StoreConflict):
+            while True:
+                run.append("tick")
+
+    threads = [threading.Thread(target=tick) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    run.end("done")
+    for thread in threads:
+        thread.join()
+    events = reopened(run).events()
+    assert [event.kind for event in events].index("end") == len(events) - 1
 
 
 def test_threads_share_a_handle(run: Run) -> None:

@@ -20,6 +20,7 @@ from headway.base.errors import (
     WrongUsage,
 )
 from headway.storage import (
+    LOST_SECONDS,
     FileFingerprint,
     ProcessRecord,
     QueryRecord,
@@ -165,6 +166,22 @@ def test_a_run_whose_driver_died_is_lost(local: LocalStore) -> None:
     assert summary.seconds is not None and summary.seconds < 10
 
 
+def test_a_suspended_run_is_taken_over_once(store: ReliableStore) -> None:
+    run = make_run(store, "r")
+    run.append("image")
+    run.suspend()
+    found = [Run.open(store, "r") for _ in range(2)]
+    assert {each.summary().status for each in found} == {"suspended"}
+    seen = [len(each.events()) for each in found]
+    found[0].take_over(seen[0])
+    assert found[0].summary().status == "running"
+    with pytest.raises(StoreConflict, match="another process"):
+        found[1].take_over(seen[1])
+    found[0].append("query_done", query="q1")
+    found[0].suspend()
+    assert Run.open(store, "r").summary().status == "suspended"
+
+
 def test_only_what_is_certain_is_called_gone() -> None:
     me = this_process()
     assert me.started is not None
@@ -177,6 +194,38 @@ def test_only_what_is_certain_is_called_gone() -> None:
     assert is_gone(replace(me, started=f"another-boot:{namespace}:{ticks}"))
     assert is_gone(replace(me, started=f"{boot}:{namespace}:1"))  # the number was used again
     assert is_gone(replace(me, pid=2**30))
+
+
+def test_a_driver_elsewhere_is_lost_without_a_sign_of_life(local: LocalStore) -> None:
+    clock = HandClock()
+    elsewhere = msgspec.structs.replace(this_process(), host="elsewhere")
+    manifest = msgspec.structs.replace(new_manifest([], clock=clock), driver=elsewhere)
+    run = Run.create(local, manifest, clock=clock)
+    assert run.summary().status == "running"
+    clock.sleep(LOST_SECONDS - 1)
+    run.append("query_started")
+    clock.sleep(LOST_SECONDS - 1)
+    assert not run.summary().resumable, "its last word is not so long ago"
+    clock.sleep(2)
+    assert (run.summary().status, run.summary().resumable) == ("lost", True)
+    alive = {"driver": msgspec.to_builtins(elsewhere), "at": clock.now().isoformat()}
+    run.write_piece("alive", msgspec.json.encode(alive))
+    assert run.summary().status == "running"
+    clock.sleep(LOST_SECONDS + 1)
+    run.beat()  # of another process
+    assert run.summary().status == "lost"
+
+
+def test_a_run_that_was_given_up_can_be_resumed(local: LocalStore) -> None:
+    run = Run.create(local, new_manifest([]))
+    run.beat()
+    run.stop("failed")
+    assert (run.summary().status, run.summary().resumable) == ("failed", True)
+    run.take_over(len(run.events()))
+    assert (run.summary().status, run.summary().resumable) == ("running", False)
+    run.end("done")
+    assert (run.summary().status, run.summary().resumable) == ("done", False)
+    assert not local.sizes(f"runs/{run.run_id}/pieces"), "signs of life of nobody are left"
 
 
 def test_a_zombie_is_gone() -> None:

@@ -202,7 +202,7 @@ def test_a_killed_process_is_replaced_by_the_others(session: Session) -> None:
 
     session.check(join_query(), seconds=0.02, started=started)
     (victim, _, lost_at) = session.lost[0]
-    assert victim == "victim" and lost_at - killed[0] < 0.1
+    assert victim == "victim" and lost_at - killed[0] < 1.0, "not by its silence"
     eventually(lambda: not (session.folder / "scratch" / "victim").exists())
 
 

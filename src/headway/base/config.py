@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from headway.base.errors import InvalidSetting
 from headway.base.setting import Setting, computed_setting, setting
 from headway.base.setting_kinds import (
     Choice,
     Duration,
+    Interval,
     JavaMemory,
     Location,
     Size,
@@ -160,6 +161,35 @@ class RunSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspensionSettings:
+    """What is kept of queries that are stopped, or may be."""
+
+    snapshot_every: float | Literal["auto"] | None = setting(
+        Interval(minimum=0.5),
+        None,
+        "Keep what is done of running queries from time to time, for the case that the driver is "
+        "lost: after so long, or `auto` for as often as it pays.",
+    )
+    on_preemption: str = setting(
+        Choice(("stop", "suspend")),
+        "stop",
+        "What a run does on SIGTERM, or when Spark says that all its executors are being taken "
+        "away.",
+    )
+    grace: float = setting(
+        Duration(minimum=0.5, maximum=3600.0),
+        20.0,
+        "How long the machine stays after that.",
+    )
+    reuse: bool = setting(
+        YesNo(),
+        False,
+        "Read what earlier runs have kept of the same work over the same data, and leave what this "
+        "one keeps to later ones.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class SparkSettings:
     """The Spark that the command line starts. A Spark session that you made is left as it is."""
 
@@ -193,6 +223,7 @@ class Settings:
     results: ResultsSettings = field(default_factory=ResultsSettings)
     progress: ProgressSettings = field(default_factory=ProgressSettings)
     run: RunSettings = field(default_factory=RunSettings)
+    suspension: SuspensionSettings = field(default_factory=SuspensionSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     statistics: StatisticsSettings = field(default_factory=StatisticsSettings)
     origins: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

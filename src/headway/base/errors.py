@@ -121,6 +121,12 @@ class RunInterrupted(HeadwayError):
     exit_code = 130
 
 
+class RunSuspended(HeadwayError):
+    """A query that was stopped, with what is done of it kept."""
+
+    name = "RUN_SUSPENDED"
+
+
 class StoreCorrupt(HeadwayError):
     """A piece in the store is torn, truncated, flipped or missing."""
 

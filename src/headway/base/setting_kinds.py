@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from headway.base.quantities import (
     LARGEST_SIZE,
@@ -204,6 +204,28 @@ class Duration:
 
     def render(self, value: float) -> str:
         return render_duration(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A length of time between two of something, as seconds; `auto`; or `never`, as None."""
+
+    minimum: float = 0.0
+
+    @property
+    def accepts(self) -> str:
+        return f"`never`, `auto`, or {Duration(self.minimum).accepts}"
+
+    def parse(self, text: str) -> float | Literal["auto"] | None:
+        told = text.strip().lower()
+        if told == "never":
+            return None
+        return "auto" if told == "auto" else Duration(self.minimum).parse(text)
+
+    def render(self, value: float | Literal["auto"] | None) -> str:
+        if value is None:
+            return "never"
+        return value if isinstance(value, str) else render_duration(value)
 
 
 def _check_range(value: float, minimum: float, maximum: float) -> None:

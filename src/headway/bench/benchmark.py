@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headway.bench.batch import measure_batch
 from headway.bench.coverage import measure_coverage
 from headway.bench.lineage import measure_lineage
+from headway.bench.migrate import measure_migrate
 from headway.bench.plan import measure_plan
 from headway.bench.recovery import measure_recovery
 from headway.bench.tpch import measure_tpch
@@ -89,6 +90,13 @@ BENCHMARKS: dict[str, Benchmark] = {
             1.0,
             measure_batch,
             master=_FOUR_WORKERS,
+        ),
+        Benchmark(
+            "migrate",
+            "queries suspended and resumed: what is kept, what it costs, and when it pays",
+            1.0,
+            measure_migrate,
+            repeat=2,
         ),
     )
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from headway.session import BatchProgress, QueryProgress, RunHandle, Session
 
 
+Tick = Callable[["RunHandle"], None]
+SUSPENDED = 4
+"""The exit code of a run that was suspended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a run went. A query that could not be stopped in time is still `running`."""
@@ -59,6 +64,8 @@ class Outcome:
     @property
     def status(self) -> str:
         found = {str(query.status) for query in self.queries if query.name not in self.late}
+        if "suspended" in found:
+            return "suspended"
         if self.late and not found & {"running", "waiting", "interrupted", "failed"}:
             return "late"
         if found & {"running", "waiting", "interrupted"}:
@@ -69,7 +76,7 @@ class Outcome:
     def exit_code(self) -> int:
         if self.status == "interrupted":
             return INTERRUPTED
-        return {"failed": 1, "late": LATE}.get(self.status, 0)
+        return {"failed": 1, "late": LATE, "suspended": SUSPENDED}.get(self.status, 0)
 
     def to_builtins(self) -> dict[str, Any]:
         from headway.session.runs import summary_rows
@@ -92,27 +99,53 @@ def run_batch(
     *,
     quiet: bool,
     json: bool,
+    tick: Tick = lambda handle: None,
 ) -> Outcome:
-    """Run the statements with progress on the terminal. An interrupt ends the run, not us."""
+    """Run the statements with progress on the terminal. An interrupt ends the run, not us. `tick`
+    is called while they run."""
     began = time.monotonic()
     asked = asked or AskedBatch()
     queries = [asked.query(session, each.name, each.sql) for each in statements]
     with interrupts.deferred():
         with spinner(f"planning {plural(len(queries), 'query', 'queries')}", quiet=quiet):
             handle = asked.start(session, queries)
-        return follow_to_end(session, handle, began, quiet=quiet, json=json)
+        return follow_to_end(session, handle, began, quiet=quiet, json=json, tick=tick)
 
 
 def follow_to_end(
-    session: Session, handle: RunHandle, began: float, *, quiet: bool, json: bool
+    session: Session,
+    handle: RunHandle,
+    began: float,
+    *,
+    quiet: bool,
+    json: bool,
+    tick: Tick = lambda handle: None,
 ) -> Outcome:
-    """Show a run that was started until it ends."""
+    """Show a run that was started until it ends. A batch that goes on after its deadline is
+    reported on at that time as well."""
     from headway.session import BatchHandle
 
+    told = False
+    display = make_display(quiet=quiet, json=json)
+
+    def look() -> None:
+        nonlocal told
+        tick(handle)
+        console = display.console()
+        if isinstance(handle, BatchHandle) and not told and console is not None:
+            batch = handle.batch()
+            if batch.remaining is not None and batch.remaining <= 0:
+                told = True
+                seconds = time.monotonic() - began
+                print_batch(
+                    Outcome(handle.id, handle.url, handle.progress(), seconds, batch), console
+                )
+
     with interrupts.deferred():
-        display = make_display(quiet=quiet, json=json)
-        follow(handle, display, session.settings.progress.interval)
-        if not handle.finished:
+        settings = session.settings
+        follow(handle, display, settings.progress.interval, settings.suspension.grace, look)
+        taken_away = interrupts.terminated and settings.suspension.on_preemption == "suspend"
+        if not handle.finished and not taken_away:  # or it is resumed from its last image
             _end_unstoppable(session.store, handle.id)
         batch = handle.batch() if isinstance(handle, BatchHandle) else None
         seconds = time.monotonic() - began
@@ -148,7 +181,10 @@ def print_outcome(outcome: Outcome, console: Console, *, bars: bool) -> None:
     if outcome.exit_code == INTERRUPTED:
         print_interrupted(outcome)
         return
-    console.print(Text("Run ").append(outcome.run_id, "bold").append(f" is kept in {outcome.url}"))
+    told = f" is kept in {outcome.url}"
+    if outcome.status == "suspended":
+        told = f" is suspended; go on with it: headway resume {outcome.run_id}"
+    console.print(Text("Run ").append(outcome.run_id, "bold").append(told))
 
 
 def print_interrupted(outcome: Outcome) -> None:

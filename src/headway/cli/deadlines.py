@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from rich.console import Console
@@ -16,10 +16,11 @@ from headway.cli.output import bar_text, duration_text, plural, table
 if TYPE_CHECKING:
     from headway.cli.batch import Outcome
     from headway.session import BatchProgress, Query, QueryProgress, RunHandle, Session
+    from headway.session.batch_plans import BatchPlan
 
 LATE = 3
 """The exit code when all that is missing are queries that the deadline came before."""
-_MOST_NAMED = 5
+_MOST_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,12 @@ class AskedBatch:
             name=name,
             deadline=self.deadlines.get(name),
             priority=self.priorities.get(name, 0.0),
+        )
+
+    def explain(self, session: Session, queries: Iterable[Query]) -> BatchPlan:
+        """How it would be run."""
+        return session.explain_batch(
+            queries, deadline=self.deadline, failures_per_hour=self.failures_per_hour
         )
 
     def start(self, session: Session, queries: Iterable[Query]) -> RunHandle:
@@ -90,11 +97,11 @@ def _number(text: str) -> float:
 
 
 def late_queries(queries: Iterable[QueryProgress], batch: BatchProgress) -> tuple[str, ...]:
-    """Those that were not done by the deadline, failed ones aside."""
+    """Those that were not done by the deadline, failed and suspended ones aside."""
     return tuple(
         query.name
         for query in queries
-        if query.status != "failed"
+        if query.status not in ("failed", "suspended")
         and query.name in batch.deadlines
         and batch.finished_at.get(query.name, float("inf")) > batch.deadlines[query.name]
     )
@@ -119,14 +126,13 @@ def print_batch(outcome: Outcome, console: Console) -> None:
     if batch.mini_batches:
         console.print(shown, "")
     if batch.deadline is not None:
-        made = len(outcome.queries) - len(outcome.late)
-        made -= sum(query.status == "failed" for query in outcome.queries)
+        made = sum(q.status == "done" and q.name not in outcome.late for q in outcome.queries)
         told = f"{made} of {plural(len(outcome.queries), 'query', 'queries')} within "
         console.print(Text(told + duration_text(batch.deadline), "bold"))
-        if outcome.late:
-            first = ", ".join(outcome.late[:_MOST_NAMED])
-            more = len(outcome.late) - _MOST_NAMED
-            console.print(f"  late: {first}{f' and {more} more' if more > 0 else ''}")
+    for name in outcome.late[:_MOST_NAMED]:
+        console.print(Text(f"  late: {name}, {batch.why_late(name)}"))
+    if len(outcome.late) > _MOST_NAMED:
+        console.print(f"  and {len(outcome.late) - _MOST_NAMED} more are late")
     once = sum(each.rows_read_once for each in batch.mini_batches)
     alone = sum(each.rows_read_alone for each in batch.mini_batches)
     if once:
@@ -138,9 +144,12 @@ def print_batch(outcome: Outcome, console: Console) -> None:
         (name, reasons), *others = batch.not_shared.items()
         more_text = f" (and {plural(len(others), 'more query', 'more queries')})" if others else ""
         console.print(f"  parts run by themselves: {name}, {reasons[0]}{more_text}")
-    lost = sum(each.failures for each in batch.mini_batches)
-    if lost:
-        console.print(f"  {plural(lost, 'executor')} lost meanwhile")
+    lost = batch.lost
+    if lost.executors or lost.tasks:
+        work = [f"{duration_text(lost.seconds)} of Spark's tasks"] if lost.seconds else []
+        work += [f"{plural(lost.tasks, 'task')} of workers done again"] if lost.tasks else []
+        with_them = f", with {' and '.join(work)}" if work else ""
+        console.print(f"  {plural(lost.executors, 'executor')} lost meanwhile{with_them}")
     console.print(f"  {duration_text(batch.planning)} were spent on planning", "")
 
 
@@ -150,6 +159,8 @@ def batch_to_builtins(outcome: Outcome) -> dict[str, Any]:
     return {
         "deadline": batch.deadline,
         "late": list(outcome.late),
+        "why_late": {name: batch.why_late(name) for name in outcome.late},
+        "lost": asdict(batch.lost),
         "planning_seconds": round(batch.planning, 3),
         "not_shared": {name: list(reasons) for name, reasons in batch.not_shared.items()},
         "finished_at": {name: round(at, 3) for name, at in batch.finished_at.items()},
@@ -164,7 +175,10 @@ def batch_to_builtins(outcome: Outcome) -> dict[str, Any]:
                 "shared_steps": each.shared_steps,
                 "rows_read_once": round(each.rows_read_once),
                 "rows_read_alone": round(each.rows_read_alone),
-                "failures": each.failures,
+                "failures": each.lost.executors,
+                "seconds_lost": round(each.lost.seconds, 3),
+                "tasks_done_again": each.lost.tasks,
+                "put_back": list(each.put_back),
             }
             for each in batch.mini_batches
         ],

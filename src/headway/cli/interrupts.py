@@ -23,6 +23,8 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.requested = False
+        self.terminated = False
+        """It was a polite kill that asked, as machines send that are taken away."""
         self._since = 0.0
         self._deferring = False
         self._before: dict[signal.Signals, Any] = {}
@@ -37,7 +39,7 @@ class Interrupts:
                 signal.signal(number, self._handle)
 
     def __enter__(self) -> Interrupts:
-        self.requested = False
+        self.requested = self.terminated = False
         self.install()
         return self
 
@@ -70,6 +72,7 @@ class Interrupts:
                 leave(INTERRUPTED)
             return
         self.requested, self._since = True, now
+        self.terminated = number == signal.SIGTERM
         if not self._deferring:
             raise KeyboardInterrupt
 

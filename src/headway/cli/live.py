@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console, Group
@@ -11,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from headway.base.errors import HeadwayError
 from headway.cli.interrupts import interrupts
 from headway.cli.output import duration_text, plural, status_mark, stderr
 
@@ -26,6 +29,9 @@ _UNDER_WAY = ("waiting", "running")
 class Display(Protocol):
     def update(self, queries: tuple[QueryProgress, ...], clock: str = "") -> None: ...
 
+    def console(self) -> Console | None:
+        """For what is told while the run goes on; None where nothing is."""
+
     def close(self) -> None: ...
 
 
@@ -35,11 +41,18 @@ def make_display(*, quiet: bool, json: bool) -> Display:
         return Nothing()
     if console.is_terminal:
         return Bars(console)
-    return Nothing() if json else Lines(console)
+    return Nothing(console) if json else Lines(console)
 
 
-def follow(handle: RunHandle, display: Display, interval: float) -> None:
-    """Show the run until it ends, or until an interrupt has not ended it in time."""
+def follow(
+    handle: RunHandle,
+    display: Display,
+    interval: float,
+    grace: float,
+    tick: Callable[[], None] = lambda: None,
+) -> None:
+    """Show the run until it ends, or until an interrupt has not ended it in time. There is `grace`
+    in addition when the machine is being taken away. `tick` is called all the while."""
     look_at = 0.0
     give_up_at: float | None = None
     try:
@@ -47,10 +60,15 @@ def follow(handle: RunHandle, display: Display, interval: float) -> None:
             now = time.monotonic()
             if now >= look_at:
                 display.update(handle.progress(), _clock(handle))
+                tick()
                 look_at = now + interval
             if interrupts.requested and give_up_at is None:
-                handle.cancel()
                 give_up_at = now + _PATIENCE
+                if interrupts.terminated:
+                    threading.Thread(target=_preempted, args=(handle,), daemon=True).start()
+                    give_up_at += grace
+                else:
+                    handle.cancel()
             if give_up_at is not None and now >= give_up_at:
                 return  # a query that cannot be stopped must not hold the user
         display.update(handle.progress(), _clock(handle))
@@ -58,10 +76,19 @@ def follow(handle: RunHandle, display: Display, interval: float) -> None:
         display.close()
 
 
+def _preempted(handle: RunHandle) -> None:
+    try:
+        handle.preempted()
+    except HeadwayError:
+        handle.cancel()  # what is done cannot be kept, and there is no time left
+
+
 def _clock(handle: RunHandle) -> str:
     """Of a batch: what is left of the deadline, and what is done at the moment."""
     from headway.session import BatchHandle
 
+    if handle.paused:
+        return "paused"
     if not isinstance(handle, BatchHandle):
         return ""
     batch = handle.batch()
@@ -73,8 +100,14 @@ def _clock(handle: RunHandle) -> str:
 
 
 class Nothing:
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console
+
     def update(self, queries: tuple[QueryProgress, ...], clock: str = "") -> None:
         return
+
+    def console(self) -> Console | None:
+        return self._console
 
     def close(self) -> None:
         return
@@ -94,6 +127,9 @@ class Lines:
                 place = f"[{len(self._told)}/{len(queries)}]"
                 self._console.print(Text(f"{place} {query.name}: {_outcome(query)}"))
 
+    def console(self) -> Console | None:
+        return self._console
+
     def close(self) -> None:
         return
 
@@ -110,6 +146,9 @@ class Bars:
 
     def update(self, queries: tuple[QueryProgress, ...], clock: str = "") -> None:
         self._live.update(self._picture(queries, clock), refresh=True)
+
+    def console(self) -> Console | None:
+        return self._live.console
 
     def close(self) -> None:
         self._live.stop()
@@ -160,5 +199,7 @@ def _outcome(query: QueryProgress) -> str:
         return f"{query.error.name}: {query.error.message}"
     if query.status == "interrupted":
         return f"interrupted after {duration_text(query.seconds)}"
+    if query.status == "suspended":
+        return f"suspended after {duration_text(query.seconds)}"
     rows = "done" if query.rows is None else plural(query.rows, "row")
     return f"{rows} in {duration_text(query.seconds)}"

@@ -20,11 +20,15 @@ from headway.cli.commands.config import config
 from headway.cli.commands.data import data
 from headway.cli.commands.demo import demo
 from headway.cli.commands.explain import explain
+from headway.cli.commands.migrate import migrate
+from headway.cli.commands.pause import continue_run, pause
 from headway.cli.commands.remove import remove
 from headway.cli.commands.resume import resume
 from headway.cli.commands.run import run
 from headway.cli.commands.runs import runs
 from headway.cli.commands.show import show
+from headway.cli.commands.suspend import suspend
+from headway.cli.commands.vacate import vacate
 from headway.cli.interrupts import INTERRUPTED, interrupts
 from headway.cli.output import error_object, print_error, print_json, stderr
 
@@ -34,7 +38,9 @@ BROKEN_PIPE = 141
 app = typer.Typer(
     name="headway",
     help="SQL on Spark that keeps the progress it has made.",
-    epilog="Exit codes: 0 done, 1 a query failed, 2 wrong usage, 3 late, 130 interrupted.",
+    epilog=(
+        "Exit codes: 0 done, 1 a query failed, 2 wrong usage, 3 late, 4 suspended, 130 interrupted."
+    ),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -53,12 +59,25 @@ app.command(
         "run q1.sql q2.sql --tables data/",
         "run report.sql --tables data/ --out results/",
         "run reports/*.sql --tables data/ --deadline 5m",
+        "run long.sql --tables data/ --snapshot-every auto --on-preemption suspend",
         'run --sql "SELECT count(*) FROM sales" --tables data/ --json',
     )
 )(run)
 app.command(
     epilog=_examples("resume last --tables data/", "resume last --tables data/ --deadline 5m")
 )(resume)
+app.command(epilog=_examples("suspend last", "suspend last --now", "suspend last --within 20s"))(
+    suspend
+)
+app.command(
+    epilog=_examples(
+        "migrate last --to spark://host:7077 --tables data/",
+        "migrate last --to 'local[8]' --tables data/ --within 20s",
+    )
+)(migrate)
+app.command(epilog=_examples("pause last"))(pause)
+app.command("continue", epilog=_examples("continue last"))(continue_run)
+app.command(epilog=_examples("vacate", "vacate --within 20s"))(vacate)
 app.command(
     epilog=_examples(
         "explain q1.sql --tables data/",

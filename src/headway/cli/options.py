@@ -14,6 +14,66 @@ from headway.base.setting_kinds import Duration
 
 _PANEL = "Settings"
 _BATCH_PANEL = "Batches with a deadline"
+_KEEPING_PANEL = "Keeping progress"
+
+RunId = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or `last`.")
+]
+TakeOver = Annotated[
+    bool,
+    typer.Option(
+        "--take-over",
+        help="Even from a driver that may still be there, such as on a machine that cannot be "
+        "reached: it cannot go on then.",
+    ),
+]
+Unchecked = Annotated[
+    bool,
+    typer.Option(
+        "--unchecked",
+        help="Believe that tables whose files only Spark can read are the same as before.",
+    ),
+]
+Within = Annotated[
+    str | None,
+    typer.Option(
+        "--within",
+        metavar="TIME",
+        help="The time until the machine is gone, such as 20s: keep what fits.",
+        show_default=False,
+    ),
+]
+SnapshotEvery = Annotated[
+    str | None,
+    typer.Option(
+        "--snapshot-every",
+        metavar="TIME|auto",
+        help="Keep what is done while the queries run, so that a lost driver costs little: after "
+        "so long, or as often as it pays.",
+        rich_help_panel=_KEEPING_PANEL,
+        show_default=False,
+    ),
+]
+OnPreemption = Annotated[
+    str | None,
+    typer.Option(
+        "--on-preemption",
+        metavar="stop|suspend",
+        help="On SIGTERM, or when Spark is told that its machines are taken away: stop, which is "
+        "the default, or suspend.",
+        rich_help_panel=_KEEPING_PANEL,
+        show_default=False,
+    ),
+]
+Reuse = Annotated[
+    bool,
+    typer.Option(
+        "--reuse",
+        help="Read what earlier runs have kept of the same work over the same data, and leave what "
+        "this one keeps to later ones.",
+        rich_help_panel=_KEEPING_PANEL,
+    ),
+]
 
 Store = Annotated[
     str | None,
@@ -177,6 +237,9 @@ def settings_from(
     store: str | None = None,
     master: str | None = None,
     usual_master: str | None = None,
+    snapshot_every: str | None = None,
+    on_preemption: str | None = None,
+    reuse: bool = False,
 ) -> Settings:
     """Spark's defaults, the environment, the TOML file and the command line, merged.
 
@@ -189,6 +252,12 @@ def settings_from(
         given["store.url"] = store
     if master is not None:
         given["spark.master"] = master
+    if snapshot_every is not None:
+        given["suspension.snapshot_every"] = snapshot_every
+    if on_preemption is not None:
+        given["suspension.on_preemption"] = on_preemption
+    if reuse:
+        given["suspension.reuse"] = "true"
     conf = spark_defaults(os.environ)
     settings = load_settings(spark_conf=conf, toml_file=config, command_line=given)
     if usual_master is not None and settings.origin("spark.master") == "default":

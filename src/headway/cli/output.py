@@ -23,9 +23,11 @@ _STYLES = {
     "damaged": "red",
     "interrupted": "yellow",
     "lost": "yellow",
+    "suspended": "yellow",
+    "paused": "yellow",
     "waiting": "dim",
 }
-_MARKS = {"done": "✓", "failed": "✗", "interrupted": "■"}
+_MARKS = {"done": "✓", "failed": "✗", "interrupted": "■", "suspended": "‖", "paused": "‖"}
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 

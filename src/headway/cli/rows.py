@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
-from headway.base.errors import InvalidPath, QueryFailed, WrongUsage
+from headway.base.errors import HeadwayError, InvalidPath, QueryFailed, WrongUsage
 from headway.cli.output import plural, table
-from headway.storage import QUERY_DONE, Run
+from headway.storage import QUERY_DONE, ReliableStore, Run
 from headway.storage.failures import translated
+
+if TYPE_CHECKING:
+    from headway.session import QueryProgress, RunHandle
 
 _NARROWEST = 12
 _LONGEST_CELL = 60
@@ -187,3 +190,30 @@ def _cell(value: Any) -> Text:
         return Text("NULL", style="dim")
     text = str(value).replace("\n", "⏎").replace("\r", "").replace("\t", " ")
     return Text(text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…")
+
+
+class ResultFiles:
+    """A Parquet file for every query of a run, as soon as it is done; none without a folder."""
+
+    def __init__(self, store: ReliableStore, folder: Path | None) -> None:
+        self._store = store
+        self._folder = folder
+        self._written: set[str] = set()
+        self._problems: dict[str, HeadwayError] = {}
+
+    def write_new(self, handle: RunHandle) -> None:
+        self.write(handle.id, handle.progress())
+
+    def write(self, run_id: str, queries: Iterable[QueryProgress]) -> dict[str, HeadwayError]:
+        """Those that are done and not yet written; what went wrong so far, by query."""
+        new = [q.name for q in queries if q.status == "done" and q.name not in self._written]
+        if self._folder is None or not new:
+            return self._problems
+        run = Run.open(self._store, run_id)
+        for name in new:
+            self._written.add(name)
+            try:
+                write_parquet(kept_rows(run, name), self._folder)
+            except HeadwayError as error:
+                self._problems[name] = error
+        return self._problems

@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from itertools import count
 
 from headway.base.errors import WorkerNotStarted
@@ -23,7 +24,15 @@ from headway.pipelined.core.events import (
 from headway.pipelined.core.messages import Message
 from headway.pipelined.execution import Execution
 from headway.pipelined.programs import Dataflow
-from headway.pipelined.transport import EndQuery, Hello, QueryRefused, StartQuery, WorkerHub
+from headway.pipelined.transport import (
+    EndQuery,
+    Extract,
+    Extracted,
+    Hello,
+    QueryRefused,
+    StartQuery,
+    WorkerHub,
+)
 
 _PATIENCE = 60.0
 
@@ -45,6 +54,7 @@ class Cluster:
         self._changed = threading.Condition()
         self._queries: dict[str, tuple[Execution, StartQuery]] = {}
         self._turns = count()
+        self._extractions: dict[str, tuple[str, Future[Extracted]]] = {}
         self._hub = WorkerHub(self, host=host, token=self.token, lease_seconds=lease_seconds)
 
     @property
@@ -105,6 +115,20 @@ class Cluster:
             store.delete()
             store.close()
 
+    def extract(self, asked: Iterable[tuple[str, Extract]]) -> list[Extracted]:
+        """Have workers write state into pieces; their answers, in the same order."""
+        requests = list(asked)
+        futures: list[Future[Extracted]] = [Future() for _ in requests]
+        with self._changed:
+            for (worker, each), future in zip(requests, futures, strict=True):
+                self._extractions[each.piece] = (worker, future)
+        for worker, each in requests:
+            if worker in self._hub.workers:
+                self._hub.tell(worker, each)
+            else:
+                self.extracted(worker, Extracted(each.piece, problem="its worker is lost"))
+        return [future.result() for future in futures]
+
     def close(self) -> None:
         self._hub.close()
 
@@ -126,7 +150,17 @@ class Cluster:
         if found is not None:
             found[0].post(Fail(refusal.error, refusal.message, refusal.hint))
 
+    def extracted(self, worker: str, answer: Extracted) -> None:
+        with self._changed:
+            _, future = self._extractions.pop(answer.piece, (worker, None))
+        if future is not None:
+            future.set_result(answer)
+
     def lost(self, worker: str, reason: str) -> None:
+        with self._changed:
+            gone = [piece for piece, (by, _) in self._extractions.items() if by == worker]
+        for piece in gone:
+            self.extracted(worker, Extracted(piece, problem="its worker was lost"))
         with self._changed:
             executions = [execution for execution, _ in self._queries.values()]
         for execution in executions:

@@ -17,7 +17,7 @@ from headway.lineage.topology import Feed, Partitioning, Protection
 from headway.pipelined.kernels.typed import Translated, quoted
 from headway.pipelined.programs import BATCH, ColumnType, Dataflow, TableInput
 from headway.pipelined.relations import AggregateTexts, Subqueries, Writer, columns_of
-from headway.pipelined.stages import SideDraft, StageDraft, Stream
+from headway.pipelined.stages import HeldDraft, SideDraft, StageDraft, Stream
 from headway.pipelined.units import table_input
 from headway.plan.cardinalities import Estimate
 from headway.plan.expressions import Expression
@@ -112,6 +112,7 @@ class _Compiler:
         self._only_stage = self._new_stage(1) if choices.workers == 1 else None
         self._uses = _reader_counts(plan)
         self._shared: dict[Node, Fragment | StageDraft] = {}
+        self._places = {node: place for place, node in enumerate(walk(plan.root))}
 
     def compile(self) -> Dataflow:
         root = self._fragment(self._plan.root)
@@ -121,7 +122,8 @@ class _Compiler:
         stages = _in_order(root.stage)
         numbers = {stage: number for number, stage in enumerate(stages)}
         programs = tuple(stage.finish(numbers) for stage in stages)
-        return Dataflow(programs, self._plan.names, self._plan.is_ordered)
+        held = tuple(each for stage in stages for each in stage.finish_held(numbers[stage]))
+        return Dataflow(programs, self._plan.names, self._plan.is_ordered, held)
 
     def _new_stage(self, channels: int) -> StageDraft:
         return StageDraft(channels, self._choices.protection)
@@ -149,7 +151,7 @@ class _Compiler:
             made = self._build(node, None)
             made.stage.about.append(describe(node))
             if self._only_stage is not None:
-                table = self._collected(made, "shared")
+                table = self._collected(made, "shared", node)
                 self._shared[node] = table
             else:
                 made.stage.emit(made.streams, made.columns)
@@ -247,14 +249,15 @@ class _Compiler:
             build_left = False
         build, probe = (node.left, node.right) if build_left else (node.right, node.left)
         if self._only_stage is not None:  # what is collected first also comes first in the text
-            table = self._collected(self._fragment(build), "build")
+            table = self._collected(self._fragment(build), "build", build)
             return self._probe(node, self._fragment(probe), table, build_left)
         rows = self._fragment(probe)
         if self._is_small_table(build):
-            table = self._collected(self._fragment(build, rows.stage), "build")
+            table = self._collected(self._fragment(build, rows.stage), "build", build, copied=True)
             return self._probe(node, rows, table, build_left)
         if not _have_hash(_both_sides(node)) or self._broadcasts(node, build, probe, rows):
-            table = self._collected(self._copied(self._fragment(build), rows.stage), "build")
+            copied = self._copied(self._fragment(build), rows.stage)
+            table = self._collected(copied, "build", build, copied=True)
             return self._probe(node, rows, table, build_left)
         return self._partitioned_join(node, self._fragment(build), rows, build_left)
 
@@ -262,6 +265,7 @@ class _Compiler:
         self, node: Join, build: Fragment, rows: Fragment, build_left: bool
     ) -> Fragment:
         """Both sides by their keys; a side that already is stays where it is."""
+        built = node.left if build_left else node.right
         build_keys = [key.left if build_left else key.right for key in node.keys]
         probe_keys = [key.right if build_left else key.left for key in node.keys]
         stage = self._new_stage(self._choices.workers)
@@ -269,7 +273,7 @@ class _Compiler:
             stage = rows.stage
         else:
             rows = self._exchanged(rows, node, probe_keys, stage)
-        table = self._collected(self._exchanged(build, node, build_keys, stage), "build")
+        table = self._collected(self._exchanged(build, node, build_keys, stage), "build", built)
         made = self._probe(node, rows, table, build_left)
         both = {_column_names(probe_keys)}
         if node.join is JoinKind.INNER:
@@ -293,7 +297,8 @@ class _Compiler:
             stage = self._new_stage_by(_both_sides(node))
             left = self._exchanged(left, node, [key.left for key in node.keys], stage)
             right = self._exchanged(right, node, [key.right for key in node.keys], stage)
-        left, right = self._collected(left, "left"), self._collected(right, "right")
+        left = self._collected(left, "left", node.left)
+        right = self._collected(right, "right", node.right)
         ours, theirs = left.streams[0], right.streams[0]
         values, needs = self._subqueries(node, left.stage)
         sql = self._writer.join(node, ours.sql, theirs.sql, values)
@@ -317,20 +322,25 @@ class _Compiler:
             made = streams[0].with_sql(texts.whole(streams[0].sql))
         elif texts.splittable and self._reduces(node):
             partials = [s.with_sql(texts.partial(s.sql)) for s in streams]
-            made = self._merged(rows.stage, texts, partials)
+            made = self._merged(rows.stage, texts, partials, node)
         else:
             table = rows.stage.collect(self._table("rows"), rows.columns, streams)
             made = table.with_sql(texts.whole(table.sql))
+            self._hold(rows.stage, node, made, columns_of(node.schema))
         names = {key.expression.column: [key.name] for key in node.keys if key.expression.column}
         columns = columns_of(node.schema) or _NO_COLUMNS
         return Fragment(rows.stage, (made,), columns, _renamed(rows.keys, names))
 
-    def _merged(self, stage: StageDraft, texts: AggregateTexts, partials: list[Stream]) -> Stream:
+    def _merged(
+        self, stage: StageDraft, texts: AggregateTexts, partials: list[Stream], node: Aggregate
+    ) -> Stream:
         name = self._table("groups")
         table = stage.collect(
             name, texts.partial_columns or _NO_COLUMNS, partials, texts.merge(quoted(name))
         )
-        return table.with_sql(texts.final(texts.merge(table.sql)))
+        made = table.with_sql(texts.final(texts.merge(table.sql)))
+        self._hold(stage, node, made, columns_of(node.schema))
+        return made
 
     def _spread_aggregate(self, node: Aggregate, rows: Fragment) -> Fragment:
         """Rows of a group are anywhere: they are grouped where they are, moved, and merged."""
@@ -351,7 +361,7 @@ class _Compiler:
                 stage = self._new_stage(self._choices.workers)
                 by = tuple(map(quoted, names))
                 arrived = stage.read_stage(rows.stage, Partitioning.HASH, by)
-            made = self._merged(stage, texts, [arrived])
+            made = self._merged(stage, texts, [arrived], node)
             return Fragment(stage, (made,), columns_of(node.schema) or _NO_COLUMNS, keys)
         expressions = [key.expression for key in node.keys]
         stage = self._new_stage_by(expressions)
@@ -377,7 +387,7 @@ class _Compiler:
         names = {e.column for e in partition}
         if not rows.single and not any(set(k) <= names for k in rows.keys):
             rows = self._exchanged(rows, node, partition, self._new_stage_by(partition))
-        table = self._at_hand_or_collected(rows, "window")
+        table = self._at_hand_or_collected(rows, "window", node.input)
         values, needs = self._subqueries(node, rows.stage)
         return table.mapped(
             lambda s: s.with_sql(self._writer.window(node, s.sql, values), needs), node
@@ -416,7 +426,7 @@ class _Compiler:
         if not rows.single:
             rows = self._gather(rows)
             values, needs = self._subqueries(node, rows.stage)
-        table = self._at_hand_or_collected(rows, "sorted")
+        table = self._at_hand_or_collected(rows, "sorted", None if top else node.input)
         if limit is not None:
             table.stage.about.append(describe(node))
         return table.mapped(
@@ -433,7 +443,7 @@ class _Compiler:
             rows = self._fragment(subquery.plan)
             if rows.stage is not stage:
                 rows = self._copied(rows, stage)
-            (kept,) = self._collected(rows, "value").streams
+            (kept,) = self._collected(rows, "value", subquery.plan, copied=True).streams
             type_ = subquery.plan.schema[0].type
             values[subquery.name] = Translated(f"(SELECT * FROM {kept.sql})", type_)
             needs |= kept.needs
@@ -481,14 +491,31 @@ class _Compiler:
         rows.stage.emit(rows.streams, rows.columns)
         return rows.stage
 
-    def _collected(self, rows: Fragment, kind: str) -> Fragment:
+    def _collected(
+        self, rows: Fragment, kind: str, node: Node | None = None, *, copied: bool = False
+    ) -> Fragment:
+        """The rows in a table, which are those of the node if there is one."""
         if _at_hand(rows.streams) and rows.streams[0].sql.startswith('"'):
             return rows  # a table already
         table = rows.stage.collect(self._table(kind), rows.columns, rows.streams)
+        if node is not None:
+            self._hold(rows.stage, node, table, columns_of(node.schema), copied)
         return replace(rows, streams=(table,))
 
-    def _at_hand_or_collected(self, rows: Fragment, kind: str) -> Fragment:
-        return rows if _at_hand(rows.streams) else self._collected(rows, kind)
+    def _at_hand_or_collected(self, rows: Fragment, kind: str, node: Node | None) -> Fragment:
+        return rows if _at_hand(rows.streams) else self._collected(rows, kind, node)
+
+    def _hold(
+        self,
+        stage: StageDraft,
+        node: Node,
+        table: Stream,
+        columns: tuple[ColumnType, ...],
+        copied: bool = False,
+    ) -> None:
+        """Rows that can be kept; without columns there is nothing to keep."""
+        if columns and node in self._places:
+            stage.held.append(HeldDraft(self._places[node], table, columns, copied))
 
     # Choices
 

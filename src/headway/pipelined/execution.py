@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from headway.base.errors import QueryFailed, RunInterrupted, WorkersLost
 from headway.lineage.records import Change
@@ -28,6 +29,7 @@ from headway.pipelined.core.events import (
 from headway.pipelined.core.messages import Done, Message, Replay, Run
 
 _TICK_SECONDS = 0.1
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,19 @@ class Report:
     workers_lost: int = 0
     sides_done: int = 0
     sides_total: int = 0
+
+
+class _Question:
+    """Something that another thread wants to know of the coordinator."""
+
+    def __init__(self, question: Callable[[Coordinator], Any]) -> None:
+        self._question = question
+        self.answer: Any = None
+        self.answered = threading.Event()
+
+    def put_to(self, coordinator: Coordinator) -> None:
+        self.answer = self._question(coordinator)
+        self.answered.set()
 
 
 class Execution:
@@ -58,7 +73,8 @@ class Execution:
         self._store = store
         self._send = send
         self._patience = patience
-        self._events: queue.SimpleQueue[Event | Fail | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Event | Fail | _Question | None] = queue.SimpleQueue()
+        self._over = False
         self._workers: set[str] = set()
         self._alone_since: float | None = None
         self._lock = threading.Lock()
@@ -75,8 +91,24 @@ class Execution:
     def cancel(self) -> None:
         self._events.put(None)
 
+    def ask(self, question: Callable[[Coordinator], _T]) -> _T | None:
+        """The answer of the coordinator between two events; None when the query has ended."""
+        asked = _Question(question)
+        self._events.put(asked)
+        while not asked.answered.wait(_TICK_SECONDS):
+            if self._over:
+                return None
+        answer: _T | None = asked.answer
+        return answer
+
     def run(self) -> tuple[ResultPiece, ...]:
         """Until the query is done: the pieces of its result."""
+        try:
+            return self._run()
+        finally:
+            self._over = True
+
+    def _run(self) -> tuple[ResultPiece, ...]:
         next_tick = time.monotonic() + _TICK_SECONDS
         while True:
             events = self._next(max(0.0, next_tick - time.monotonic()))
@@ -100,7 +132,10 @@ class Execution:
             while True:
                 if event is None:
                     raise RunInterrupted("the query was interrupted")
-                events.append(event)
+                if isinstance(event, _Question):
+                    event.put_to(self._coordinator)
+                else:
+                    events.append(event)
                 event = self._events.get_nowait()
         except queue.Empty:
             return events

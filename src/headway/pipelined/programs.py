@@ -113,6 +113,19 @@ class StageProgram(msgspec.Struct, frozen=True):
     """What needs no input, such as constants in a table; done before any."""
 
 
+class Held(msgspec.Struct, frozen=True, array_like=True):
+    """State that has the rows of a node of the plan once these sides of its stage have ended in
+    every channel: `sql` selects them. `copied`: in every channel all of them, else a part in each.
+    `node` is its place in a walk through the plan."""
+
+    node: int
+    stage: int
+    sides: tuple[int, ...]
+    sql: str
+    columns: tuple[ColumnType, ...]
+    copied: bool = False
+
+
 class Dataflow(msgspec.Struct, frozen=True, dict=True):
     """All stages of a query; the last one makes its result. `names` are the result's columns as the
     user called them; `ordered` says that the order of its rows is part of it."""
@@ -120,6 +133,8 @@ class Dataflow(msgspec.Struct, frozen=True, dict=True):
     stages: tuple[StageProgram, ...]
     names: tuple[str, ...]
     ordered: bool = False
+    held: tuple[Held, ...] = ()
+    """For whoever wants to keep what is done of the query."""
 
     @cached_property
     def topology(self) -> Topology:

@@ -18,6 +18,7 @@ from headway.pipelined.programs import (
     BATCH,
     Action,
     ColumnType,
+    Held,
     SideProgram,
     StageProgram,
     Statement,
@@ -63,6 +64,16 @@ class _Placed:
     needs: frozenset[SideDraft]
 
 
+@dataclass(frozen=True)
+class HeldDraft:
+    """A table that has the rows of a node once its sides have ended."""
+
+    node: int
+    table: Stream
+    columns: tuple[ColumnType, ...]
+    copied: bool
+
+
 @dataclass(eq=False)
 class StageDraft:
     """Operators between exchanges, before they have a number."""
@@ -73,6 +84,7 @@ class StageDraft:
     tables: dict[str, tuple[ColumnType, ...]] = field(default_factory=dict)
     output: tuple[ColumnType, ...] = ()
     about: list[str] = field(default_factory=list)
+    held: list[HeldDraft] = field(default_factory=list)
     _placed: list[_Placed] = field(default_factory=list)
 
     def read_table(self, table: TableInput, columns: tuple[ColumnType, ...], feed: Feed) -> Stream:
@@ -129,11 +141,11 @@ class StageDraft:
         self.sides += other.sides
         self.tables.update(other.tables)
         self.about += other.about
+        self.held += other.held
         self._placed += other._placed
 
     def _add(self, statement: Statement, stream: Stream) -> None:
-        if statement.sql.startswith('"'):  # a table by its name
-            statement = msgspec.structs.replace(statement, sql=f"SELECT * FROM {statement.sql}")
+        statement = msgspec.structs.replace(statement, sql=_selected(statement.sql))
         self._placed.append(_Placed(statement, stream.side, stream.needs))
         if stream.side is not None:
             stream.side.after |= stream.needs - {stream.side}
@@ -179,6 +191,21 @@ class StageDraft:
             tuple(begin),
         )
 
+    def finish_held(self, number: int) -> tuple[Held, ...]:
+        """After `finish`."""
+        position = {side: place for place, side in enumerate(_ordered(self.sides))}
+        return tuple(
+            Held(
+                each.node,
+                number,
+                tuple(sorted(position[side] for side in each.table.needs)),
+                _selected(each.table.sql),
+                each.columns,
+                each.copied,
+            )
+            for each in self.held
+        )
+
     def _order_local_statements(self) -> None:
         """What runs at the end of one side needs the others that it waits for to be at theirs."""
         position = {side: number for number, side in enumerate(_ordered(self.sides))}
@@ -186,6 +213,11 @@ class StageDraft:
             if placed.side is None and len(placed.needs) > 1:
                 last = max(placed.needs, key=position.__getitem__)
                 last.after |= placed.needs - {last}
+
+
+def _selected(sql: str) -> str:
+    """A table by its name, as a SELECT."""
+    return f"SELECT * FROM {sql}" if sql.startswith('"') else sql
 
 
 def _ordered(sides: list[SideDraft]) -> list[SideDraft]:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from headway.lineage.names import ChannelId
 from headway.lineage.topology import Topology
 from headway.pipelined.core.messages import (
     Assign,
@@ -72,6 +73,19 @@ class QueryRefused(msgspec.Struct, frozen=True, tag=True):
     hint: str | None = None
 
 
+class Extracted(msgspec.Struct, frozen=True, tag=True):
+    """State of a channel is in a piece, unless there was a problem. `seconds` is what the store
+    took to write it."""
+
+    piece: str
+    rows: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    problem: str | None = None
+    not_written: bool = False
+    """The state is there, and the store did not take it."""
+
+
 class Leaving(msgspec.Struct, frozen=True, tag=True):
     """The worker gives up, and says why before it closes the connection."""
 
@@ -106,6 +120,19 @@ class StartQuery(msgspec.Struct, frozen=True, tag=True):
     run_id: str
 
 
+class Extract(msgspec.Struct, frozen=True, tag=True):
+    """Write state of a channel into a piece: the rows that `sql` selects, under these names and of
+    these types. The channel goes on as if nothing had been asked. With `only_sizes`, nothing is
+    written: how many rows there are, and about how many bytes."""
+
+    query: str
+    channel: ChannelId
+    sql: str
+    columns: tuple[tuple[str, str], ...]
+    piece: str
+    only_sizes: bool = False
+
+
 class EndQuery(msgspec.Struct, frozen=True, tag=True):
     """Nothing more will be asked about a query: drop all of it."""
 
@@ -129,8 +156,8 @@ class Ordered(msgspec.Struct, frozen=True, tag=True):
     message: Assign | Release | Run | Committed | Replay | Forget | Report
 
 
-ToDriver = Heartbeat | QueryRefused | Leaving | Reported
-ToWorker = Peers | StartQuery | EndQuery | Shutdown | Fenced | Ordered
+ToDriver = Heartbeat | QueryRefused | Leaving | Reported | Extracted
+ToWorker = Peers | StartQuery | EndQuery | Extract | Shutdown | Fenced | Ordered
 
 _ENCODER = msgspec.msgpack.Encoder()
 _JOIN = msgspec.msgpack.Decoder(Join)
@@ -147,6 +174,8 @@ class HubEvents(Protocol):
     def received(self, worker: str, query: str, message: Message) -> None: ...
 
     def refused(self, worker: str, refusal: QueryRefused) -> None: ...
+
+    def extracted(self, worker: str, answer: Extracted) -> None: ...
 
     def lost(self, worker: str, reason: str) -> None: ...
 
@@ -311,6 +340,8 @@ class WorkerHub:
                     self._events.received(worker, query, about)
                 case QueryRefused():
                     self._events.refused(worker, message)
+                case Extracted():
+                    self._events.extracted(worker, message)
                 case Leaving(reason):
                     pass
                 case Heartbeat():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -71,6 +71,23 @@ def replace_nodes(root: Node, replacements: dict[Node, Node]) -> Node:
             stack.append((node, True))
             stack.extend((child, False) for child in _inputs(node))
     return done[root]
+
+
+def topmost(root: Node, wanted: Collection[Node]) -> list[Node]:
+    """Those of the wanted nodes that are not only below others of them, from the root down."""
+    found: dict[Node, None] = {}
+    seen: set[Node] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node in wanted:
+            found[node] = None
+        else:
+            stack.extend(reversed(_inputs(node)))
+    return list(found)
 
 
 def with_inputs(node: Node, change: Callable[[Node], Node]) -> Node:

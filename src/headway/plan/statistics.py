@@ -143,6 +143,8 @@ def _combine(a: ColumnStatistics | None, b: ColumnStatistics) -> ColumnStatistic
 
 
 def _merge(footers: list[TableStatistics], scale: float) -> TableStatistics:
+    if len(footers) == 1 and scale == 1:
+        return footers[0]
     columns: dict[str, ColumnStatistics] = {}
     for footer in footers:
         for name, column in footer.columns.items():

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from headway.session.api import Query, Session
     from headway.session.batch_planning import Policy
-    from headway.session.batches import BatchHandle, BatchProgress
+    from headway.session.batch_reports import BatchProgress
+    from headway.session.batches import BatchHandle
     from headway.session.planning import PlannedQuery
     from headway.session.runs import QueryProgress, QueryStatus, RunHandle
     from headway.session.workers import Workers
@@ -32,7 +33,7 @@ __all__ = [
 ]
 _PLACES = {
     "BatchHandle": "batches",
-    "BatchProgress": "batches",
+    "BatchProgress": "batch_reports",
     "PlannedQuery": "planning",
     "Policy": "batch_planning",
     "Query": "api",

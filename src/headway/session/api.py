@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.base.config import SETTINGS, Settings, load_settings
-from headway.base.errors import HeadwayError, PlanNotImportable, TableChanged, WrongUsage
+from headway.base.errors import (
+    HeadwayError,
+    PlanNotImportable,
+    StoreCorrupt,
+    TableChanged,
+    WrongUsage,
+)
+from headway.session.batch_options import checked_options, options_left, record_batch
 from headway.session.batch_planning import (
     AfterDeadline,
     BatchOptions,
@@ -20,9 +28,10 @@ from headway.session.batch_planning import (
     Policy,
 )
 from headway.session.batch_plans import BatchPlan, plan_of_batch
-from headway.session.batches import BATCH, BatchHandle, Resumed, cost_model, resumed_from
+from headway.session.batches import BatchHandle, cost_model
 from headway.session.calibration import Calibration, calibrate
-from headway.session.history import CostHistory, FailureHistory
+from headway.session.history import CostHistory, FailureHistory, StoreSpeed
+from headway.session.keeping import Around
 from headway.session.observations import Observations
 from headway.session.pipelined import PipelinedEngine
 from headway.session.planning import (
@@ -31,18 +40,32 @@ from headway.session.planning import (
     PlannedQuery,
     Shapes,
     changed_tables,
+    tables_in,
     tables_of,
+    unreadable_tables,
     without_plan,
 )
+from headway.session.preemption import forget, vacate_when_terminated
+from headway.session.requests import open_requests
+from headway.session.resuming import (
+    Resumed,
+    known_rows,
+    left_of,
+    resumed_from,
+    with_present_tables,
+)
+from headway.session.reusing import ReusableStates
 from headway.session.runs import RunHandle
 from headway.session.sharing import shareable
+from headway.session.suspending import Suspension
 from headway.session.workers import Workers
-from headway.storage import Run, new_manifest, open_store, sweep_runs
+from headway.storage import LOST_SECONDS, Run, TableRecord, new_manifest, open_store, sweep_runs
 from headway.workloads.tables import find_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from headway.plan.nodes import QueryPlan
     from headway.spark.results import KeptResult
     from headway.storage import ReliableStore
 
@@ -75,18 +98,27 @@ class Session:
         self.spark = spark
         self.settings = settings
         self.store: ReliableStore = open_store(settings.store.url)
-        self._engine = SparkEngine(spark)
         self._imported = ImportedPlans()
         self._shapes = Shapes()
         self._own_workers = Workers(spark, settings) if workers is None else None
         self.workers = workers or self._own_workers or Workers(spark, settings)
-        self._pipelined = PipelinedEngine(spark, settings, self.workers)
+        self._around = Around(
+            SparkEngine(spark),
+            PipelinedEngine(spark, settings, self.workers),
+            settings,
+            self._observe,
+            self._known_counts,
+            FailureHistory(self.store),
+            StoreSpeed(self.store),
+            ReusableStates(self.store),
+        )
         self._observations = Observations(self.store) if settings.statistics.observe else None
-        self._failures = FailureHistory(self.store)
         cores = int(spark.sparkContext.defaultParallelism)
         self._costs = CostHistory(self.store, settings.engine.name, cores)
         self._observer = ThreadPoolExecutor(1, "headway-observer")
         self._runs: list[RunHandle] = []
+        if settings.suspension.on_preemption == "suspend":
+            vacate_when_terminated(self._preempted)
         sweep_runs(self.store)
 
     def sql(
@@ -113,20 +145,76 @@ class Session:
         return register_tables(self.spark, find_tables(directory))
 
     def run(
-        self, queries: Query | str | DataFrame | Iterable[Query | str | DataFrame]
+        self,
+        queries: Query | str | DataFrame | Iterable[Query | str | DataFrame],
+        *,
+        urgent: bool = False,
     ) -> RunHandle:
-        """Start the queries as one run and return at once."""
-        planned = self.plan(queries)
-        handle = RunHandle(
-            self._new_run(planned),
-            planned,
-            self._engine,
-            self._pipelined,
-            self.settings,
-            self._observe,
-        )
-        self._runs = [*(run for run in self._runs if not run.finished), handle.start()]
-        return handle
+        """Start the queries as one run and return at once. For `urgent` ones all other runs of this
+        session are paused until they are done."""
+        holder = secrets.token_hex(4)
+        paused: list[RunHandle] = []
+        try:
+            if urgent:
+                self._pause_others(holder, paused)
+            planned = [self._with_reused(query) for query in self.plan(queries)]
+            run = self._new_run(planned)
+            return self._start_run(run, planned, None, lambda: _let_go(paused, holder))
+        except BaseException:
+            _let_go(paused, holder)
+            raise
+
+    def vacate(self, how: Suspension = Suspension(wait=False)) -> tuple[str, ...]:  # noqa: B008
+        """Suspend all runs of this session, and return their ids once nothing of them is under way
+        here."""
+        running = [run for run in self._runs if not run.finished]
+
+        def suspend(run: RunHandle) -> str | None:
+            try:
+                run.suspend(how)
+            except WrongUsage:
+                return None  # it has ended meanwhile
+            return run.id
+
+        with ThreadPoolExecutor(max(1, len(running)), "headway-vacate") as pool:
+            futures = [pool.submit(suspend, run) for run in running]
+        # Whatever became of the others: all were asked, and have answered.
+        found = [future.result() for future in futures]
+        return tuple(run_id for run_id in found if run_id is not None)
+
+    def _preempted(self) -> None:
+        self.vacate(Suspension(wait=False, within=self.settings.suspension.grace))
+
+    def check_tables(self, run_id: str, *, unchecked: bool = False) -> None:
+        """Raises what resuming the run here would, if its tables are not those that it began with:
+        worth knowing before it is stopped elsewhere."""
+        run = Run.open(self.store, run_id)
+        queries = [Query(record.name, record.sql) for record in run.manifest.queries]
+        planned = self._planned_again(run, queries, Resumed(), batch=True)
+        _check_tables(run, run.manifest.tables, tables_of(planned), unchecked=unchecked)
+
+    def _pause_others(self, holder: str, paused: list[RunHandle]) -> None:
+        """Adds to `paused` what is then held."""
+        for run in self._runs:
+            if not run.finished:
+                with suppress(HeadwayError):  # it has ended meanwhile, or goes on beside
+                    run.pause(holder)
+                    paused.append(run)
+
+    def _with_reused(self, query: PlannedQuery) -> PlannedQuery:
+        """With what earlier runs have kept of the same work."""
+        if not self.settings.suspension.reuse or query.plan is None or query.error is not None:
+            return query
+        try:
+            asked = query.imported.plan if query.imported and query.engine == SPARK else query.plan
+            found = self._around.reusable.used_by(asked)
+        except HeadwayError:
+            return query  # the work can be done as well
+        if found is None:
+            return query
+        rows = {name: float(kept.rows) for name, kept in found.states.items()}
+        observed = {**self._known_counts(), **known_rows(found.plan, rows)}
+        return left_of(query, found.plan, found.states, observed, query.engine)
 
     def batch(
         self,
@@ -147,59 +235,116 @@ class Session:
         options = self._batch_options(began, deadline, after_deadline, failures_per_hour, policy)
         planned = self._plan_batch(queries)
         run = self._new_run(planned)
-        run.append(
-            BATCH,
-            None,
-            deadline=deadline,
-            after_deadline=after_deadline,
-            deadlines={q.name: q.deadline for q in planned if q.deadline is not None},
-            priorities={q.name: q.priority for q in planned if q.priority},
-        )
+        record_batch(run, planned, options, failures_per_hour)
         return self._start_batch(run, planned, options, None)
 
-    def resume(self, run_id: str, *, deadline: float | None = None) -> BatchHandle:
-        """Go on with a batch whose driver is gone: what is done stays done, and what was shared
-        is used. `deadline` is in seconds from now; without one, what is left of the first."""
-        began = time.monotonic()
+    def resume(
+        self,
+        run_id: str,
+        *,
+        deadline: float | None = None,
+        take_over: bool = False,
+        unchecked: bool = False,
+    ) -> RunHandle:
+        """Go on with a run that was suspended, or whose driver is gone: what is done stays done,
+        and rows that were kept are used. `deadline`, of a batch, is in seconds from now; without
+        one, what is left of the first. Deadlines of single queries that have passed count no more
+        when there is a new one. `take_over` even from a driver that may still be there, which then
+        cannot go on. With `unchecked`, tables whose files only Spark can read are believed to be
+        the same."""
         run = Run.open(self.store, run_id)
-        status = run.summary().status
-        if status != "lost":
+        events = run.events()
+        summary = run.summary(events)
+        if not summary.resumable and not (take_over and summary.status in ("running", "paused")):
             raise WrongUsage(
-                f"run {run_id} is {status}: only a run whose driver is gone can be resumed",
-                hint="`headway runs` shows how runs stand",
+                f"run {run_id} is {summary.status}: only a run that was suspended, or whose driver "
+                "is gone, can be resumed",
+                hint="`headway runs` shows how runs stand; a driver that is gone with its machine "
+                f"is known to be after {LOST_SECONDS:.0f} seconds, or with --take-over",
             )
-        asked, resumed = resumed_from(run)
-        if not asked:
-            raise WrongUsage(f"run {run_id} is no batch", hint="run its queries again")
-        if deadline is None and asked["deadline"] is not None:
-            deadline = float(asked["deadline"]) - run.age()
-            if deadline <= 0 and asked["after_deadline"] == "stop":
-                raise WrongUsage(
-                    f"the deadline of run {run_id} has passed", hint="give a new one: --deadline 5m"
-                )
-            deadline = max(deadline, 0.001)
-        after: AfterDeadline = "continue" if asked["after_deadline"] == "continue" else "stop"
-        options = self._batch_options(began, deadline, after, None, None)
+        resumed = resumed_from(run, events)
+        asked = resumed.options
+        if deadline is not None and not asked:
+            raise WrongUsage(f"run {run_id} is no batch: it has no deadline")
+        options = options_left(run, asked, deadline, self._batch_options) if asked else None
+        own = asked.get("deadlines", {})
+        if deadline is not None:
+            own = {name: end for name, end in own.items() if end > run.age()}
         queries = [
             Query(
                 record.name,
                 record.sql,
                 None,
-                asked["deadlines"].get(record.name),
-                asked["priorities"].get(record.name, 0.0),
+                own.get(record.name),
+                asked.get("priorities", {}).get(record.name, 0.0),
             )
             for record in run.manifest.queries
         ]
-        planned = self._plan_batch(queries)
-        changed = changed_tables(run.manifest.tables, tables_of(planned))
-        if changed:
-            raise TableChanged(
-                f"{', '.join(changed)} changed since run {run_id} began: its shared results are "
-                "of the former rows",
-                hint="run the queries again",
+        nameless = [query.name for query in queries if not query.sql]
+        if nameless:
+            raise WrongUsage(
+                f"{', '.join(nameless)} was made as a DataFrame: its text is not known",
+                hint="queries that are to be resumed are given as SQL",
             )
-        run.take_over()
-        return self._start_batch(run, planned, options, resumed)
+        planned = self._planned_again(run, queries, resumed, batch=options is not None)
+        known = (*run.manifest.tables, *resumed.tables)
+        now = tables_of(planned)
+        if resumed.tables:
+            now += tables_in(resumed.plans.values())
+        _check_tables(run, known, now, unchecked=unchecked)
+        _check_plans(run, planned, resumed)
+
+        def here(plan: QueryPlan) -> QueryPlan:
+            return with_present_tables(plan, known, planned)
+
+        resumed = replace(
+            resumed,
+            plans={name: here(plan) for name, plan in resumed.plans.items()},
+            begun={key: here(plan) for key, plan in resumed.begun.items()},
+        )
+        of_the_former_driver = open_requests(run)
+        run.take_over(resumed.events)
+        run.remove_pieces(of_the_former_driver)
+        if options is not None:
+            record_batch(run, planned, options, asked.get("failures_per_hour"))
+            return self._start_batch(run, planned, options, resumed)
+        return self._start_run(run, planned, resumed)
+
+    def _planned_again(
+        self, run: Run, queries: list[Query], resumed: Resumed, *, batch: bool
+    ) -> list[PlannedQuery]:
+        """The queries that are left, planned; those that are done need no plan. Commands were run
+        when the run began, and are not run again."""
+        left = [query for query in queries if query.name not in resumed.results]
+        for query in left:
+            if self._is_command(query.sql):
+                raise WrongUsage(
+                    f"{query.name} is a command, which was run when run {run.run_id} began",
+                    hint="run what is left of its queries in a new run",
+                )
+        again: list[PlannedQuery] = []
+        if left:
+            again = self._plan_batch(left) if batch else self.plan(left)
+        records = {record.name: record for record in run.manifest.queries}
+        for planned in again:
+            record = records[planned.name]
+            was_planned = record.plan is not None or record.not_imported is not None
+            if planned.error is not None and was_planned:
+                raise planned.error  # such as of a table that is not known here
+        found = {planned.name: planned for planned in again}
+        done = [
+            PlannedQuery(q.name, q.sql, None, deadline=q.deadline, priority=q.priority)
+            for q in queries
+        ]
+        return [found.get(planned.name, planned) for planned in done]
+
+    def _is_command(self, text: str) -> bool:
+        from headway.spark.catalyst import is_action
+
+        try:
+            return is_action(self.spark, text)
+        except Exception:  # noqa: BLE001 - what cannot be parsed fails by itself, later
+            return False
 
     def _batch_options(
         self,
@@ -209,24 +354,34 @@ class Session:
         failures_per_hour: float | None,
         policy: Policy | None,
     ) -> BatchOptions:
-        if deadline is not None and not deadline > 0:
-            raise WrongUsage(f"a deadline of {deadline:g} seconds has passed already")
-        if after_deadline not in ("stop", "continue"):
-            raise WrongUsage(
-                f"after the deadline a batch can stop or continue, not {after_deadline}"
-            )
         if failures_per_hour is None:
-            failures_per_hour = self._failures.per_hour()
-        if failures_per_hour < 0:
-            raise WrongUsage(f"{failures_per_hour:g} failures per hour is no number of failures")
-        return BatchOptions(
-            began,
-            deadline,
-            after_deadline,
-            policy or Policy(),
-            failures_per_hour,
-            workers=self.workers.count,
+            failures_per_hour = self._around.failures.per_hour()
+        return checked_options(
+            BatchOptions(
+                began,
+                deadline,
+                after_deadline,
+                policy or Policy(),
+                failures_per_hour,
+                workers=self.workers.count,
+                asked=began,
+            )
         )
+
+    def _start_run(
+        self,
+        run: Run,
+        planned: list[PlannedQuery],
+        resumed: Resumed | None,
+        at_end: Callable[[], None] = lambda: None,
+    ) -> RunHandle:
+        handle = RunHandle(run, planned, self._around, resumed)
+        handle.at_end(at_end)
+        self._started(handle)
+        return handle
+
+    def _started(self, handle: RunHandle) -> None:
+        self._runs = [*(run for run in self._runs if not run.finished), handle.start()]
 
     def _start_batch(
         self,
@@ -235,20 +390,9 @@ class Session:
         options: BatchOptions,
         resumed: Resumed | None,
     ) -> BatchHandle:
-        handle = BatchHandle(
-            run,
-            planned,
-            self._engine,
-            self._pipelined,
-            self.settings,
-            self._observe,
-            self._known_counts,
-            options,
-            self._failures,
-            self._costs,
-            resumed,
-        )
-        self._runs = [*(run for run in self._runs if not run.finished), handle.start()]
+        options = replace(options, planning=time.monotonic() - options.asked)
+        handle = BatchHandle(run, planned, self._around, options, self._costs, resumed)
+        self._started(handle)
         return handle
 
     def _new_run(self, planned: list[PlannedQuery]) -> Run:
@@ -272,14 +416,23 @@ class Session:
         return planned.explain()
 
     def explain_batch(
-        self, queries: Iterable[Query | str | DataFrame], *, deadline: float | None = None
+        self,
+        queries: Iterable[Query | str | DataFrame],
+        *,
+        deadline: float | None = None,
+        failures_per_hour: float | None = None,
     ) -> BatchPlan:
         """How a batch would be run: overlap, order, mini-batches, shared plans. Nothing is run."""
-        options = self._batch_options(time.monotonic(), deadline, "stop", None, None)
+        options = self._batch_options(time.monotonic(), deadline, "stop", failures_per_hour, None)
         planned = self.plan(list(queries), act=False)
         model = cost_model(self.settings, self._costs)
         found = [shareable(query) for query in planned]
-        return plan_of_batch(planned, BatchPlanner(found, options), found, deadline, model)
+        ends = {
+            q.name: min(end for end in (q.deadline, deadline) if end is not None)
+            for q in planned
+            if q.deadline is not None or deadline is not None
+        }
+        return plan_of_batch(BatchPlanner(found, options), found, ends, model)
 
     def calibrate(
         self, progress: Callable[[str, int, int], None] = lambda what, done, total: None
@@ -302,7 +455,7 @@ class Session:
             planned.append(self._with_engine(query))
             if act and planned[-1].engine == PIPELINED:
                 self.workers.start_soon()  # beside the planning of the others
-        return planned if act else [self._pipelined.explained(query) for query in planned]
+        return planned if act else [self._around.pipelined.explained(query) for query in planned]
 
     def _plan_batch(self, queries: Iterable[Query | str | DataFrame]) -> list[PlannedQuery]:
         """Their engines are chosen when it is known what of them is shared."""
@@ -310,7 +463,9 @@ class Session:
         if self.settings.engine.name != SPARK:
             self.workers.start_soon()
         return [
-            query if query.imported is None else replace(query, plan=query.imported.plan)
+            query
+            if query.imported is None
+            else replace(query, plan=query.imported.plan, session_frames=query.imported.frames)
             for query in self._imported_plans(asked, act=True)
         ]
 
@@ -386,9 +541,14 @@ class Session:
             self._observations.add(observed_rows(measured, query.plan, kept.rows))
 
     def close(self) -> None:
-        """Wait for the runs, and for what goes on beside them. The Spark session stays open."""
+        """Wait for the runs, and for what goes on beside them; runs that are paused are suspended.
+        The Spark session stays open."""
         for run in self._runs:
+            if run.paused:
+                with suppress(HeadwayError):  # it has ended meanwhile
+                    run.suspend()
             run.join()
+        forget(self._preempted)
         self._observer.shutdown()
         if self._own_workers is not None:
             self._own_workers.close()
@@ -408,6 +568,46 @@ def open_session(
     given = {known.get(name, name): str(value) for name, value in settings.items()}
     found = load_settings(spark_conf=_spark_conf(spark), command_line=given)
     return Session(spark, found, workers)
+
+
+def _let_go(paused: Iterable[RunHandle], holder: str) -> None:
+    for run in paused:
+        with suppress(HeadwayError):  # it has ended meanwhile
+            run.go_on(holder)
+
+
+def _check_tables(
+    run: Run, known: Iterable[TableRecord], now: Iterable[TableRecord], *, unchecked: bool
+) -> None:
+    """What a run has kept is of the rows that its tables had when it began."""
+    before, present = list(known), list(now)
+    changed = changed_tables(before, present)
+    if changed:
+        raise TableChanged(
+            f"{', '.join(changed)} changed since run {run.run_id} began: its kept results are of "
+            "the former rows",
+            hint="run the queries again",
+        )
+    unknown = unreadable_tables([*before, *present])
+    if unknown and not unchecked:
+        raise TableChanged(
+            f"only Spark can read the files of {', '.join(unknown)}: nobody can tell whether they "
+            f"are those that run {run.run_id} began with",
+            hint="if you know that they are, go on with --unchecked",
+        )
+
+
+def _check_plans(run: Run, queries: Iterable[PlannedQuery], resumed: Resumed) -> None:
+    """What is left of a query must have the columns of the query."""
+    for query in queries:
+        plan = resumed.plans.get(query.name)
+        if plan is not None and query.frame is not None:
+            names = tuple(query.frame.columns)
+            if plan.names != names:
+                raise StoreCorrupt(
+                    f"the image of query {query.name} in run {run.run_id} is of another query: "
+                    f"it has the columns {', '.join(plan.names)}, not {', '.join(names)}"
+                )
 
 
 def _spark_conf(spark: SparkSession) -> dict[str, str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal
 
 from headway.session.planning import PlannedQuery
 from headway.session.sharing import Checkpoints, Shareable
 from headway.sharing.checkpoints import BUDGET_SHARE
 from headway.sharing.cost_model import CostModel
+from headway.sharing.failures import Failures
 from headway.sharing.mini_batches import BatchQuery, MiniBatch, Rules, next_mini_batch
 from headway.sharing.overlap import OverlapGraph
 from headway.sharing.query_order import exact_order, heuristic_order
@@ -44,6 +46,10 @@ class BatchOptions:
     failures_per_hour: float = 0.0
     checkpoint_share: float = BUDGET_SHARE
     workers: int = 1
+    asked: float = 0.0
+    """When this driver was asked for it; of a batch that was resumed, later than it began."""
+    planning: float = 0.0
+    """Seconds that were spent on plans before the batch was started."""
 
 
 class BatchPlanner:
@@ -57,8 +63,8 @@ class BatchPlanner:
         self._rules = Rules(
             fixed_size=policy.fixed_size,
             shared_costs=policy.shared_costs,
-            failures_per_hour=options.failures_per_hour,
-            workers=options.workers,
+            failures=Failures(options.failures_per_hour, options.workers),
+            checkpoint_budget=options.checkpoint_share * (options.deadline or 0.0),
         )
         order = list(range(len(queries)))
         if policy.shuffle:
@@ -73,24 +79,44 @@ class BatchPlanner:
             seconds = min(seconds, _EXACT_SHARE * deadline)
         return exact_order(self.graph, seconds)
 
+    def expect(self, failures: Failures, checkpoint_budget: float) -> None:
+        """From now on, plan with these."""
+        self._rules = replace(self._rules, failures=failures, checkpoint_budget=checkpoint_budget)
+
     def next(self, waiting: list[str], left: Mapping[str, float], model: CostModel) -> MiniBatch:
-        """The next mini-batch. When nothing is expected to fit, the shortest query is tried."""
+        """The next mini-batch; `left` has the seconds until the deadline of each query. Queries
+        that are late come after all others. When nothing is expected to fit, the shortest query is
+        tried."""
         numbers = {self.numbers[name] for name in waiting}
-        order = [number for number in self.order if number in numbers]
-        remaining = [left.get(query.name, float("inf")) for query in self._queries]
+        late = {self.numbers[name] for name in waiting if left.get(name, inf) <= 0}
+        chosen = numbers - late or late
+        order = [number for number in self.order if number in chosen]
+        remaining = [
+            inf if n in late else left.get(q.name, inf) for n, q in enumerate(self._queries)
+        ]
         found = self._cut(order, remaining, model)
         if found is not None:
             return found
-        hopeful = [float("inf")] * len(self._queries)
+        hopeful = [inf] * len(self._queries)
         batches = [self._cut([number], hopeful, model) for number in order]
         return min((each for each in batches if each is not None), key=lambda each: each.seconds)
+
+    def again(self, names: Iterable[str], model: CostModel) -> MiniBatch:
+        """The queries together, as they were before in this order."""
+        rules = replace(self._rules, fixed_size=len(self._queries))
+        order = [self.numbers[name] for name in names if name in self.numbers]
+        hopeful = [inf] * len(self._queries)
+        found = next_mini_batch(self._queries, self.graph, order, hopeful, model, rules)
+        assert found is not None
+        found.closed_by = "an earlier driver had formed it"
+        return found
 
     def _cut(self, order: list[int], remaining: list[float], model: CostModel) -> MiniBatch | None:
         return next_mini_batch(self._queries, self.graph, order, remaining, model, self._rules)
 
 
 def _urgency(query: PlannedQuery) -> tuple[float, float]:
-    return -query.priority, float("inf") if query.deadline is None else query.deadline
+    return -query.priority, inf if query.deadline is None else query.deadline
 
 
 def _alone(query: Shareable) -> BatchQuery:

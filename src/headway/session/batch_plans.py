@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from headway.base.errors import HeadwayError
 from headway.session.batch_planning import BatchPlanner
-from headway.session.planning import PlannedQuery
-from headway.session.sharing import Shareable, SharedStep, SharedWork, shared_work
+from headway.session.sharing import Shareable, SharedStep, shared_chains, shared_step
 from headway.sharing.chains import Chain
 from headway.sharing.cost_model import CostModel
 from headway.sharing.mini_batches import MiniBatch
@@ -27,7 +28,14 @@ class BatchPlan:
     graph: OverlapGraph
     order: list[int]
     batches: list[MiniBatch]
-    works: list[SharedWork]
+    steps: list[list[SharedStep]]
+    """By mini-batch, what it shares."""
+
+    @property
+    def errors(self) -> dict[str, HeadwayError]:
+        """Of queries that cannot be run, by their names."""
+        planned = (each.planned for each in self.queries)
+        return {query.name: query.error for query in planned if query.error is not None}
 
     def explain(self) -> str:
         return "\n".join([*self._overlap(), "", *self._ordered(), "", *self._mini_batches()])
@@ -55,15 +63,16 @@ class BatchPlan:
 
     def _mini_batches(self) -> list[str]:
         lines: list[str] = []
-        for number, (batch, work) in enumerate(zip(self.batches, self.works, strict=True), 1):
+        for number, (batch, steps) in enumerate(zip(self.batches, self.steps, strict=True), 1):
             count = len(batch.queries)
             lines.append(
                 f"Mini-batch {number}: {count} quer{'y' if count == 1 else 'ies'}, "
                 f"about {batch.seconds:.1f} s; closed because {batch.closed_by}"
             )
-            for step in work.steps:
+            for step in steps:
                 lines += _chain_lines(step)
-            alone = [q.name for q in batch.queries if q.name not in work.shares]
+            shared = {name for step in steps for name in step.queries}
+            alone = [q.name for q in batch.queries if q.name not in shared]
             if alone:
                 lines.append(f"  by themselves: {_listed(alone)}")
             lines.append("")
@@ -87,10 +96,11 @@ class BatchPlan:
                     "queries": [query.name for query in batch.queries],
                     "seconds": round(batch.seconds, 3),
                     "closed_by": batch.closed_by,
-                    "shared": [_step_to_builtins(step) for step in work.steps],
+                    "shared": [_step_to_builtins(step) for step in steps],
                 }
-                for batch, work in zip(self.batches, self.works, strict=True)
+                for batch, steps in zip(self.batches, self.steps, strict=True)
             ],
+            "errors": {name: error.describe() for name, error in self.errors.items()},
             "not_shared": [
                 {"query": part.query, "operator": part.operator, "reason": part.reason}
                 for each in self.queries
@@ -215,12 +225,12 @@ class _Picture:
     def _chains(self, left: float) -> tuple[float, float]:
         y = float(self._TOP)
         self._text(left, 20, "Mini-batches and what they share", 'font-weight="bold"')
-        for number, work in enumerate(self._plan.works, 1):
+        for number, steps in enumerate(self._plan.steps, 1):
             batch = self._plan.batches[number - 1]
             told = f"mini-batch {number}: {len(batch.queries)} queries, ~{batch.seconds:.1f} s"
             self._text(left, y, told, 'fill="crimson"')
             y += self._LINE
-            for step in work.steps:
+            for step in steps:
                 lines = [line.strip()[:110] for line in _chain_lines(step)]
                 box = self._LINE * len(lines) + 8
                 self._parts.append(
@@ -235,24 +245,26 @@ class _Picture:
 
 
 def plan_of_batch(
-    queries: list[PlannedQuery],
     planner: BatchPlanner,
     described: list[Shareable],
-    deadline: float | None,
+    deadlines: Mapping[str, float],
     model: CostModel,
 ) -> BatchPlan:
-    """All mini-batches, each expected to take as long as predicted."""
-    waiting = [query.name for query in queries]
-    left = deadline if deadline is not None else float("inf")
+    """All mini-batches, each expected to take as long as predicted. `deadlines` are in seconds, by
+    query that has one."""
+    waiting = [each.planned.name for each in described]
+    elapsed = 0.0
     batches: list[MiniBatch] = []
-    works: list[SharedWork] = []
+    steps: list[list[SharedStep]] = []
     while waiting:
-        time_left = {name: left if left > 0 else float("inf") for name in waiting}
-        batch = planner.next(waiting, time_left, model)
+        left = {name: deadlines.get(name, float("inf")) - elapsed for name in waiting}
+        batch = planner.next(waiting, left, model)
         batches.append(batch)
-        works.append(shared_work(batch, f"shared-{len(batches)}"))
-        left -= batch.seconds
+        prefix = f"shared-{len(batches)}"
+        chains = enumerate(shared_chains(batch), 1)
+        steps.append([shared_step(f"{prefix}-{n}", planned) for n, planned in chains])
+        elapsed += batch.seconds
         taken = {query.name for query in batch.queries}
         waiting = [name for name in waiting if name not in taken]
     order = [planner.numbers[q.name] for batch in batches for q in batch.queries]
-    return BatchPlan(described, planner.graph, order, batches, works)
+    return BatchPlan(described, planner.graph, order, batches, steps)

@@ -5,6 +5,8 @@ Damaged history is no history: it must never keep a batch from running.
 
 from __future__ import annotations
 
+import statistics
+import threading
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -18,6 +20,10 @@ from headway.storage import ReliableStore
 _HOUR = 3600.0
 _MEMORY_HOURS = 24.0
 """What lies further back weighs less and less."""
+_MOST_WRITES = 64
+_SMALL_WRITE = 8 << 20
+_LATENCY, _BYTES_PER_SECOND = 0.3, 40e6
+"""Of a store that nothing was written to yet."""
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -93,3 +99,43 @@ class CostHistory:
                 [each.seconds for each in observations],
             )
         )
+
+
+class _Writes(msgspec.Struct):
+    bytes: list[int] = []
+    seconds: list[float] = []
+
+
+class StoreSpeed:
+    """How long the store takes to keep rows, as it did before. Safe from several threads."""
+
+    def __init__(self, store: ReliableStore) -> None:
+        self._kept = _Kept(store, "store-speed", _Writes())
+        self._lock = threading.Lock()
+        self._writes: _Writes | None = None
+
+    def seconds(self, size: float) -> float:
+        """To keep so many bytes, or to read them again."""
+        latency, rate = self._rates()
+        return latency + size / rate
+
+    def add(self, size: int, seconds: float) -> None:
+        with self._lock:
+            seen = self._writes or self._kept.read()
+            self._writes = _Writes(
+                [*seen.bytes, size][-_MOST_WRITES:], [*seen.seconds, seconds][-_MOST_WRITES:]
+            )
+            self._kept.write(self._writes)
+
+    def _rates(self) -> tuple[float, float]:
+        """Seconds for the smallest write, and bytes per second of large ones."""
+        with self._lock:
+            self._writes = self._writes or self._kept.read()
+            writes = list(zip(self._writes.bytes, self._writes.seconds, strict=True))
+        small = [seconds for size, seconds in writes if size < _SMALL_WRITE]
+        latency = statistics.median(small) if small else _LATENCY
+        large = [(size, seconds) for size, seconds in writes if size >= _SMALL_WRITE]
+        if not large:
+            return latency, _BYTES_PER_SECOND
+        moving = sum(max(seconds - latency, seconds / 10) for _, seconds in large)
+        return latency, sum(size for size, _ in large) / max(moving, 1e-6)

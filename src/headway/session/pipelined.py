@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from headway.base.config import Settings
 from headway.base.errors import HeadwayError, InternalError
 from headway.lineage.topology import Protection
+from headway.pipelined.cluster import Cluster
 from headway.pipelined.compile import Choices, compile_plan
 from headway.pipelined.core.events import Options
 from headway.pipelined.execution import Execution, Report
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
 _LEAST_PART = 16
 """A task waits for this part of its full size while more is to come."""
-
+_MOST_SERVED = 4
+"""Tasks that work for several queries read less, down to this part: what is lost with a worker is
+to be no more than of other queries."""
 
 _SMALL_BYTES = 32 << 20
 """One worker reads a kept result of this size sooner than several have shared it out."""
@@ -44,19 +47,25 @@ def _is_small(query: PlannedQuery) -> bool:
 
 
 class ExecutionWatch:
-    """Counts what a running query has behind it: the inputs of its channels."""
+    """Counts what a running query has behind it: the inputs of its channels. `query` is its name
+    among all queries of the workers."""
 
-    def __init__(self, execution: Execution) -> None:
-        self._execution = execution
+    def __init__(
+        self, execution: Execution, cluster: Cluster, dataflow: Dataflow, query: str
+    ) -> None:
+        self.execution = execution
+        self.cluster = cluster
+        self.dataflow = dataflow
+        self.query = query
 
     @property
     def report(self) -> Report:
-        return self._execution.report
+        return self.execution.report
 
     def count(self) -> PipelineCount:
         from headway.spark.adaptive import PipelineCount
 
-        report = self._execution.report
+        report = self.execution.report
         return PipelineCount(min(report.sides_done, report.sides_total), report.sides_total)
 
 
@@ -123,21 +132,25 @@ class PipelinedEngine:
         )
         staged |= state_inputs(query.plan, run, query.states)
         wanted = self._settings.pipelined
+        task_bytes = wanted.task_size // min(query.serves, _MOST_SERVED)
         name = f"{query.name[:40]}-{secrets.token_hex(6)}"  # among all queries of the workers
+        dataflow = self.dataflow(query, staged)
         try:
             pieces = cluster.execute(
-                self.dataflow(query, staged),
+                dataflow,
                 name,
                 store=self._workers.control_store(wanted.control_store, run.run_id, query.name),
                 store_url=run.store.url,
                 run_id=run.run_id,
                 options=Options(
-                    task_bytes=wanted.task_size,
-                    least_bytes=wanted.task_size // _LEAST_PART,
+                    task_bytes=task_bytes,
+                    least_bytes=task_bytes // _LEAST_PART,
                     inputs_per_task=wanted.inputs_per_task or None,
                     blocking=wanted.blocking,
                 ),
-                started=lambda execution: started(ExecutionWatch(execution), execution.cancel),
+                started=lambda execution: started(
+                    ExecutionWatch(execution, cluster, dataflow, name), execution.cancel
+                ),
             )
         except BaseException:
             with suppress(HeadwayError):  # the error that there is already is the one to tell

@@ -62,6 +62,8 @@ class PlannedQuery:
     """The plan as Spark made it, before an engine was chosen for it."""
     states: Mapping[str, KeptResult] = field(default_factory=dict, repr=False)
     """Results in the run that the plan reads in place of its own work, by their names."""
+    serves: int = 1
+    """The queries that the plan works for; many make much work of few bytes."""
 
     @property
     def result_bytes(self) -> float:
@@ -147,11 +149,12 @@ def with_plan(
     )
 
 
-def statistics_of(imported: ImportedPlan) -> Statistics:
+def statistics_of(imported: ImportedPlan | None) -> Statistics:
     """What is known of the sources of a plan."""
+    told = {} if imported is None else imported.statistics
 
     def statistics(source: Source) -> TableStatistics | None:
-        return source_statistics(source) or imported.statistics.get(source)
+        return source_statistics(source) or told.get(source)
 
     return statistics
 
@@ -162,13 +165,15 @@ def with_engine(
     statistics: Statistics,
     observed: Mapping[str, float],
     wanted: str,
+    *,
+    ordered: bool = False,
 ) -> PlannedQuery:
-    """The query with a plan for the engine that takes it."""
+    """The query with a plan for the engine that takes it. Joins that are `ordered` stay so."""
     refusals = [] if wanted == SPARK else explain_support(plan)
     if wanted == PIPELINED and refusals:
         return replace(query, plan=plan, error=refusals[0])
     engine = SPARK if refusals or wanted == SPARK else PIPELINED
-    if engine == PIPELINED:
+    if engine == PIPELINED and not ordered:
         for rule in (order_joins, reduce_by_joins):  # what is reduced depends on what is joined
             plan = rule(plan, statistics, observed)
     plan = choose_build_sides(plan, estimate(plan, statistics, observed))
@@ -218,13 +223,17 @@ def without_plan(query: PlannedQuery, error: PlanNotImportable) -> PlannedQuery:
 
 def tables_of(queries: list[PlannedQuery]) -> tuple[TableRecord, ...]:
     """Every table of files that the plans read, once, with the fingerprints of its files."""
+    return tables_in(query.plan for query in queries if query.plan is not None)
+
+
+def tables_in(plans: Iterable[QueryPlan]) -> tuple[TableRecord, ...]:
     sources: dict[str, FileSource] = {}
-    for query in queries:
-        for node in walk(query.plan.root) if query.plan is not None else ():
+    for plan in plans:
+        for node in walk(plan.root):
             if isinstance(node, Scan) and isinstance(node.source, FileSource):
                 sources.setdefault(f"{node.source.table} {node.source.files}", node.source)
     return tuple(
-        TableRecord(source.table, source.format, _fingerprints(source))
+        TableRecord(source.table, source.format, fingerprints_of(source))
         for source in sources.values()
     )
 
@@ -234,26 +243,34 @@ def changed_tables(before: Iterable[TableRecord], now: Iterable[TableRecord]) ->
     files are, and what they are called, does not count."""
     known: dict[str, list[tuple[tuple[int, str], ...]]] = {}
     for table in before:
-        known.setdefault(table.name, []).append(_content(table))
+        known.setdefault(table.name, []).append(content_of(table.files))
     return tuple(
         dict.fromkeys(
             table.name
             for table in now
-            if table.name in known and _content(table) not in known[table.name]
+            if table.name in known and content_of(table.files) not in known[table.name]
         )
     )
 
 
-def _content(table: TableRecord) -> tuple[tuple[int, str], ...]:
-    return tuple(sorted((file.size, file.digest) for file in table.files))
+def unreadable_tables(tables: Iterable[TableRecord]) -> tuple[str, ...]:
+    """Those whose files only Spark can read."""
+    unknown = (t.name for t in tables if any(file.size < 0 for file in t.files))
+    return tuple(dict.fromkeys(unknown))
 
 
-def _fingerprints(source: FileSource) -> tuple[FileFingerprint, ...]:
-    """None where only Spark can reach the files (a Hadoop store, its own credentials)."""
+def content_of(files: Iterable[FileFingerprint]) -> tuple[tuple[int, str], ...]:
+    """What files hold, apart from where they are and what they are called."""
+    return tuple(sorted((file.size, file.digest) for file in files))
+
+
+def fingerprints_of(source: FileSource) -> tuple[FileFingerprint, ...]:
+    """Without size and content where only Spark can reach the files (a Hadoop store, its own
+    credentials)."""
     try:
         return tuple(fingerprint_files(source.files))
     except HeadwayError:
-        return ()
+        return tuple(FileFingerprint(path=path, size=-1, digest="") for path in source.files)
 
 
 def _note(found: Estimate) -> str:

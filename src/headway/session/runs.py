@@ -5,35 +5,60 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from headway.base.config import Settings
 from headway.base.errors import (
     HeadwayError,
     QueryFailed,
     RunInterrupted,
+    RunSuspended,
+    StoreConflict,
     WorkerNotStarted,
     WrongUsage,
 )
 from headway.pipelined.execution import Report
-from headway.session.pipelined import ExecutionWatch, PipelinedEngine
-from headway.session.planning import PIPELINED, SPARK, PlannedQuery
-from headway.storage import QUERY_DONE, QUERY_FAILED, Run
+from headway.plan.graph import use_counts, walk
+from headway.plan.nodes import Aggregate, Join, Node, Scan, StateScan
+from headway.session.keeping import Around, Keeping, Running, Stand
+from headway.session.pipelined import ExecutionWatch
+from headway.session.planning import PIPELINED, SPARK, PlannedQuery, statistics_of, with_engine
+from headway.session.requests import (
+    BEAT_SECONDS,
+    LOOK_SECONDS,
+    Request,
+    Routines,
+    answer,
+    take_requests,
+)
+from headway.session.resuming import QueryImage, Resumed, kept_data, known_rows, left_of
+from headway.session.standings import stand_to_builtins
+from headway.session.suspending import Suspension
+from headway.storage import QUERY_DONE, QUERY_FAILED, RESULTS, ProcessRecord, Run, is_gone
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from headway.spark.adaptive import QueryWatch
-    from headway.spark.engine import SparkEngine
     from headway.spark.results import KeptResult
 
 QUERY_STARTED = "query_started"
+HALTING = "halting"
+FALLBACK = "fallback"
 _STOP_INTERVAL = 0.3
+_GO_INTERVAL = 0.1
+_STOP_PATIENCE = 10.0
+_PREEMPTION_INTERVAL = 5.0
+"""Between two attempts to keep what is done, when the first one failed."""
+_SMALL_SIZE = 1 << 20
+"""Bytes that Spark broadcasts, whatever it is set to, unless it is to broadcast nothing."""
+_UNKNOWN_SIZE = 1 << 62
+"""Spark's own, of what it knows nothing about."""
 
 
 class QueryStatus(StrEnum):
@@ -42,6 +67,10 @@ class QueryStatus(StrEnum):
     DONE = "done"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
+    SUSPENDED = "suspended"
+
+
+_UNDER_WAY = (QueryStatus.WAITING, QueryStatus.RUNNING, QueryStatus.SUSPENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +94,29 @@ class RunHandle:
         self,
         run: Run,
         queries: list[PlannedQuery],
-        engine: SparkEngine,
-        pipelined: PipelinedEngine,
-        settings: Settings,
-        observe: Callable[[PlannedQuery, KeptResult], None],
+        around: Around,
+        resumed: Resumed | None = None,
     ) -> None:
+        """`resumed` is what an earlier driver of the run has left."""
         self._run = run
         self._queries = {query.name: query for query in queries}
-        self._engine = engine
-        self._pipelined = pipelined
-        self._settings = settings
-        self._observe = observe
+        self._around = around
+        self._settings = around.settings
+        self._resumed = resumed or Resumed()
+        self._running: dict[str, Running] = {}
+        self._keeping = Keeping(run, around, self._resumed, self._running_now)
+        self._suspending = False
+        self._let_go = threading.Event()
+        self._halting = threading.Lock()
+        """Of whoever halts the queries or lets them go on."""
+        self._may_go = threading.Event()
+        self._may_go.set()
+        self._holders: list[ProcessRecord | str | None] = []
+        """Those for whom it is paused."""
+        self._stopped_at: float | None = None
+        """Since when queries are told to stop."""
         self._lock = threading.Lock()
         self._progress = {q.name: QueryProgress(q.name, q.engine) for q in queries}
-        self._watches: dict[str, QueryWatch | ExecutionWatch] = {}
-        self._stops: dict[str, Callable[[], None]] = {}
         self._started: dict[str, float] = {}
         self._results: dict[str, KeptResult] = {}
         self._reports: dict[str, Report] = {}
@@ -87,9 +124,17 @@ class RunHandle:
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._work, name=f"headway-{run.run_id}")
         self._thread.daemon = True
+        self._beside = Routines()
+        self._at_end: list[Callable[[], None]] = []
+        self._leaving: frozenset[str] = frozenset()
+        """Executors that are being taken away, and whose loss was provided for."""
+        self._not_before = 0.0
 
     def start(self) -> RunHandle:
         self._thread.start()
+        self._beside.every(BEAT_SECONDS, self._run.beat)
+        self._beside.every(LOOK_SECONDS, lambda: take_requests(self._run, self._obey))
+        self._beside.every(LOOK_SECONDS, self._look_after)
         return self
 
     @property
@@ -103,26 +148,30 @@ class RunHandle:
 
     @property
     def finished(self) -> bool:
-        return not self._thread.is_alive()
+        """Whether this process has nothing more to do for the run."""
+        return not self._thread.is_alive() and (not self._suspending or self._let_go.is_set())
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; False when `timeout` seconds passed first."""
-        self._thread.join(timeout)
-        if self._thread.is_alive():
+        self.join(timeout)
+        if not self.finished:
             return False
         if self._failure is not None:
             raise self._failure
         return True
 
-    def join(self) -> None:
+    def join(self, timeout: float | None = None) -> None:
         """Wait for the end without asking how it went."""
-        self._thread.join()
+        until = None if timeout is None else time.monotonic() + timeout
+        self._thread.join(timeout)
+        if self._suspending:
+            self._let_go.wait(None if until is None else max(0.0, until - time.monotonic()))
 
     def progress(self) -> tuple[QueryProgress, ...]:
         """Every query of the run, in its order."""
         with self._lock:
             shown = list(self._progress.values())
-            watches = dict(self._watches)
+            watches = {name: running.watch for name, running in self._running.items()}
         return tuple(self._live(p, watches.get(p.name)) for p in shown)
 
     def _live(
@@ -145,11 +194,12 @@ class RunHandle:
 
         name = self._one(query)
         kept = self._kept(name)
-        planned = self._queries[name]
-        assert planned.frame is not None
-        if not kept.kept:
-            return planned.frame
-        return open_result(planned.frame.sparkSession, self._run, kept)
+        if kept.kept:
+            return open_result(self._around.engine.spark, self._run, kept)
+        frame = self._queries[name].frame
+        if frame is None:
+            raise QueryFailed(f"the rows of query {name} were not kept by the driver that ran it")
+        return frame
 
     def arrow(self, query: str | None = None) -> pa.Table:
         """The rows as an Arrow table of this process, without going through Spark again."""
@@ -163,9 +213,11 @@ class RunHandle:
         """What the query took so far, tasks done again included; None on the spark engine."""
         name = self._one(query)
         with self._lock:
-            watch = self._watches.get(name)
+            running = self._running.get(name)
             known = self._reports.get(name)
-        return watch.report if isinstance(watch, ExecutionWatch) else known
+        if running is not None and isinstance(running.watch, ExecutionWatch):
+            return running.watch.report
+        return known
 
     def _kept(self, name: str) -> KeptResult:
         while not self.finished and name not in self._results:
@@ -188,18 +240,19 @@ class RunHandle:
         """Stop what is running, start nothing more, and leave a run that says so."""
         with self._lock:
             asked_before, self._cancelled = self._cancelled, True
+            self._stopped_at = self._stopped_at or time.monotonic()
         if not asked_before:
             threading.Thread(target=self._stop_queries, daemon=True).start()
 
     def _stop_queries(self) -> None:
         """Again and again until all is still: a stage that Spark submits just after a cancel,
         because none was running at that moment, is not stopped by it."""
-        while not self.finished:
+        while self._thread.is_alive():
             with self._lock:
-                stops = list(self._stops.values())
-            for stop in stops:
+                running = list(self._running.values())
+            for each in running:
                 with suppress(HeadwayError):  # it is asked again as long as the query runs
-                    stop()
+                    each.stop()
             self._thread.join(_STOP_INTERVAL)
 
     def _one(self, name: str | None) -> str:
@@ -212,14 +265,300 @@ class RunHandle:
             )
         return name
 
-    def _work(self) -> None:
-        self._side_by_side(
-            self._run_query, self._queries.values(), self._settings.run.parallel_queries
-        )
+    def suspend(self, how: Suspension = Suspension()) -> Mapping[str, QueryImage]:  # noqa: B008
+        """Stop what is running and keep what is done of it, for whoever resumes the run: what is
+        left of every query that had begun. Returns when the run is free to be resumed. Where that
+        cannot be kept, the queries go on."""
+        until = how.until()
+        if until is not None:
+            self._keeping.hurry()  # a snapshot that is being taken
+        with self._halting:
+            was_paused = self.paused
+            self._halt(how.wait, until)
+            try:
+                if all(status not in _UNDER_WAY for status in self._statuses()):
+                    self._let_them_go()
+                    self._thread.join()
+                    return {}  # it has come to its end meanwhile
+                images = self._keeping.write(self._done())
+            except BaseException:
+                if not was_paused:
+                    self._let_them_go()
+                raise
+            with self._lock:
+                self._suspending = True
+            try:
+                self._thread.join()
+                self._run.suspend()
+            except HeadwayError as error:  # the image is there for whoever finds the run lost
+                self._failure = error
+                raise
+            finally:
+                self._let_go.set()
+            return images
+
+    def snapshot(self) -> Mapping[str, QueryImage]:
+        """Keep what is done of the queries that are running, which go on: should this process be
+        lost, the run is resumed from there."""
+        with self._halting:
+            if self._stopping or self.paused or not self._thread.is_alive():
+                raise WrongUsage(f"run {self.id} is not running: there is nothing to keep")
+            return self._keeping.snapshot_now(self._running_now(), self._done())
+
+    def pause(self, holder: ProcessRecord | str | None = None) -> None:
+        """Stop what is running, and keep what is done of it for this process to go on with: once
+        everybody who holds it has let go, or is a process that has ended."""
+        with self._halting:
+            if self.paused:
+                self._holders.append(holder)
+                return
+            self._halt(wait=False)
+            try:
+                self._keeping.write(self._done())
+                self._run.pause()
+            except BaseException:
+                self._let_them_go()
+                raise
+            self._holders.append(holder)
+
+    def go_on(self, holder: ProcessRecord | str | None = None) -> None:
+        """After a pause: where nobody else holds it, or without a holder in any case."""
+        with self._halting:
+            others = [] if holder is None else [each for each in self._holders if each != holder]
+            if self.paused and not others:
+                self._run.go_on()
+                self._let_them_go()
+            self._holders = others
+
+    @property
+    def paused(self) -> bool:
+        return not self._may_go.is_set() and not self._stopping and self._thread.is_alive()
+
+    def preempted(self) -> None:
+        """The machine is about to be taken away: suspend in what time is left, or stop, as the
+        settings say."""
+        settings = self._settings.suspension
+        if settings.on_preemption == "suspend":
+            try:
+                self.suspend(Suspension(wait=False, within=settings.grace))
+            except WrongUsage:
+                return  # it has ended meanwhile
+        else:
+            self.cancel()
+
+    def standings(self) -> Mapping[str, Stand]:
+        """Of the queries that are running: what is done, what is held for the rest, what is left,
+        and what it would cost to move them."""
+        found = {name: self._keeping.stand(each) for name, each in self._running_now().items()}
+        return {name: stand for name, stand in found.items() if stand is not None}
+
+    def at_end(self, act: Callable[[], None]) -> None:
+        """Have something done when the run has ended, in its own thread."""
+        self._at_end.append(act)
+
+    def _halt(self, wait: bool, until: float | None = None) -> None:
+        """Nothing of the queries is under way after this, and what is known of them is kept; they
+        wait to go on."""
+        with self._lock:
+            if self._stopping or not self._thread.is_alive():
+                raise WrongUsage(f"run {self.id} is not running: there is nothing to suspend")
+            was_paused = self.paused
+            self._may_go.clear()
+            running = dict(self._running)
+            for each in running.values():
+                each.paused = True
         try:
-            self._run.end(self._final_status())
+            self._announce()
+            self._keeping.stop(running, wait, until, self._is_over)
+            self._stopped_at = time.monotonic()
+            while any(not self._is_over(name, each) for name, each in running.items()):
+                for each in running.values():
+                    with suppress(HeadwayError):
+                        each.stop()
+                time.sleep(_GO_INTERVAL)
+        except BaseException:
+            if not was_paused:
+                self._let_them_go()
+            raise
+
+    def _announce(self) -> None:
+        """A store that cannot be written to is noticed before anything is stopped."""
+        try:
+            self._run.append(HALTING)
+        except StoreConflict as error:
+            if any(status in _UNDER_WAY for status in self._statuses()):
+                raise
+            raise WrongUsage(f"run {self.id} has just ended") from error
+
+    def _running_now(self) -> dict[str, Running]:
+        with self._lock:
+            return dict(self._running)
+
+    def _let_them_go(self) -> None:
+        self._stopped_at = None
+        self._holders.clear()
+        self._may_go.set()
+
+    def _is_over(self, name: str, running: Running) -> bool:
+        with self._lock:
+            return self._running.get(name) is not running
+
+    def _done(self) -> set[str]:
+        with self._lock:
+            return set(self._results)
+
+    def _statuses(self) -> list[QueryStatus]:
+        with self._lock:
+            return [progress.status for progress in self._progress.values()]
+
+    def _obey(self, request: Request) -> None:
+        try:
+            if request.what == "suspend":
+                self.suspend(Suspension(request.wait, request.left()))
+            elif request.what == "pause":
+                self.pause(request.holder)
+                answer(self._run, request, {"status": "paused"})
+            elif request.what == "continue":
+                self.go_on(request.holder)
+                answer(self._run, request, {"status": "paused" if self.paused else "running"})
+            elif request.what == "tell":
+                told = {name: stand_to_builtins(stand) for name, stand in self.standings().items()}
+                answer(self._run, request, {"queries": told})
+        except WrongUsage:
+            return  # it has ended meanwhile
+
+    def _look_after(self) -> None:
+        """What is to be done from time to time."""
+        for holder in list(self._holders):
+            if isinstance(holder, ProcessRecord) and is_gone(holder):
+                self.go_on(holder)
+        if self._stopping or self.paused:
+            return
+        if self._settings.suspension.on_preemption == "suspend" and self._look_at_executors():
+            return
+        if self._halting.acquire(blocking=False):  # or somebody keeps it all at this moment
+            try:
+                if not self._stopping and not self.paused:
+                    self._keeping.snapshot(self._running_now(), self._done())
+            finally:
+                self._halting.release()
+
+    def _look_at_executors(self) -> bool:
+        """Whether all of them are being taken away, and the run is suspended. When the first ones
+        are, what is done is kept while the others can still do that."""
+        from headway.spark.executors import leaving_executors
+
+        leaving, all_of_them = leaving_executors(self._around.engine.spark)
+        if leaving <= self._leaving or time.monotonic() < self._not_before:
+            return False
+        self._not_before = time.monotonic() + _PREEMPTION_INTERVAL
+        try:
+            if all_of_them:
+                self.preempted()
+            else:
+                self.snapshot()
+        except WrongUsage:
+            return True  # it has ended meanwhile
+        self._leaving |= leaving
+        return all_of_them
+
+    @property
+    def _stopping(self) -> bool:
+        return self._cancelled or self._suspending
+
+    def _take_over_done(self) -> list[str]:
+        """The queries that are left when those are taken over that an earlier driver has done."""
+        left = []
+        for name in self._queries:
+            kept = self._resumed.results.get(name)
+            if kept is None:
+                left.append(name)
+                continue
+            with self._lock:
+                self._results[name] = kept
+            self._ended(name, status=QueryStatus.DONE, rows=kept.rows)
+        return left
+
+    def _left(self, query: PlannedQuery, key: str | None = None) -> PlannedQuery:
+        """What is left of a query, or of the shared step with that key: of what an earlier driver
+        did of it, or this one before a pause."""
+        image = self._keeping.image_of(query.name, key)
+        if image is None or not self._is_there(image):
+            return query
+        rows = {name: float(kept.rows) for name, kept in image.states.items()}
+        observed = {**self._around.observed(), **known_rows(image.plan, rows)}
+        wanted = self._settings.engine.name
+        left = left_of(query, image.plan, image.states, observed, wanted)
+        with self._lock:
+            if query.name in self._queries:
+                self._queries[query.name] = left
+        return left
+
+    def _is_there(self, image: QueryImage) -> bool:
+        """Whether other runs still have what they had for it."""
+        for kept in image.states.values():
+            if kept.run is not None:
+                try:
+                    pieces = set(Run.open(self._run.store, kept.run).pieces())
+                except HeadwayError:
+                    return False
+                if not pieces.issuperset(kept.pieces):
+                    return False
+        return True
+
+    def _work(self) -> None:
+        names = self._take_over_done()
+        began, before = time.monotonic(), self._executors()
+        self._side_by_side(
+            lambda query: self._run_query(self._left(query)),
+            [self._queries[name] for name in names],
+            self._settings.run.parallel_queries,
+        )
+        self._count_losses(before, time.monotonic() - began)
+        self._end()
+
+    def _end(self) -> None:
+        """After the last query. Where something is kept of a query that is not done, whoever
+        resumes the run goes on with that."""
+        self._beside.close()
+        try:
+            if not self._suspending:  # whoever suspends says what became of the run
+                status, done = self._final_status(), self._done()
+                self._sweep_results()
+                if self._keeping.close(done) and status != "done":
+                    self._run.stop(status)
+                else:
+                    self._run.end(status)
         except HeadwayError as error:
             self._failure = self._failure or error
+        for act in self._at_end:
+            with suppress(HeadwayError):  # those whom it concerns may have ended as well
+                act()
+
+    def _sweep_results(self) -> None:
+        """Removes what attempts of queries that were stopped have written."""
+        known = {piece for kept in self._results.values() for piece in kept.pieces}
+        left = {
+            piece
+            for piece in set(self._run.piece_sizes(RESULTS)) - known
+            if piece.split("/")[1] in self._queries
+        }
+        self._run.remove_pieces(left)
+
+    def _executors(self) -> frozenset[str] | None:
+        """None of a Spark that is gone."""
+        from headway.spark.executors import SPARK_GONE, list_executors
+
+        try:
+            return frozenset(each.id for each in list_executors(self._around.engine.spark))
+        except SPARK_GONE:
+            return None
+
+    def _count_losses(self, before: frozenset[str] | None, seconds: float) -> int:
+        after = self._executors()
+        if before is None or after is None:
+            return 0
+        return self._around.failures.add(before, after, seconds)
 
     def _side_by_side(
         self, work: Callable[[PlannedQuery], None], queries: Iterable[PlannedQuery], count: int
@@ -268,46 +607,61 @@ class RunHandle:
         if query.engine != PIPELINED or query.error is not None or self._cancelled:
             return query
         try:
-            self._pipelined.start()
+            self._around.pipelined.start()
         except WorkerNotStarted as error:
             if self._settings.engine.name == PIPELINED:
                 return replace(query, error=error)
             query = replace(query, engine=SPARK, refusals=(error.message,))
-            with self._lock:
-                self._queries[query.name] = query
-            self._update(query.name, engine=SPARK)
+            if query.name in self._queries:  # or it is a shared step of a batch
+                with self._lock:
+                    self._queries[query.name] = query
+                self._update(query.name, engine=SPARK)
         return query
 
-    def _run_query(self, query: PlannedQuery) -> None:
+    def _stopped_since(self, name: str) -> float | None:
+        """When a query was told to stop."""
+        return self._stopped_at
+
+    def _is_stopped(self, name: str) -> bool:
+        """Whether a query is not to be started, or was told to end."""
+        return self._cancelled
+
+    def _run_query(self, query: PlannedQuery, instead: PlannedQuery | None = None) -> None:
+        """`instead` is run where the query fails: the whole of what this one is the rest of."""
+        if self._suspending:
+            self._ended(query.name, status=QueryStatus.SUSPENDED, error=_suspended(self.id))
+            return
         query = self._placed(query)
         began = time.monotonic()
         with self._lock:
             self._started[query.name] = began
         try:
-            if self._cancelled:
+            if self._is_stopped(query.name):
                 raise RunInterrupted("the run was interrupted before the query began")
             if query.error is not None:
                 raise query.error
             self._update(query.name, status=QueryStatus.RUNNING, engine=query.engine)
             self._run.append(QUERY_STARTED, query.name, engine=query.engine)
             kept = self._execute(query)
-        except HeadwayError as error:
-            self._fail(query, error, time.monotonic() - began)
+        except Exception as error:
+            if instead is not None and not (self._suspending or self._is_stopped(query.name)):
+                self._tell_fallback(query.name, error)
+                self._run_query(instead)
+            elif isinstance(error, HeadwayError):
+                self._fail(query, error, time.monotonic() - began)
+            else:
+                raise
             return
         seconds = time.monotonic() - began
         self._run.append(
             QUERY_DONE,
             query.name,
             engine=query.engine,
-            rows=kept.rows,
-            bytes=kept.bytes,
             seconds=round(seconds, 6),
-            kept=kept.kept,
-            pieces=list(kept.pieces),
-            schema=kept.schema,
+            **kept_data(kept),
         )
-        watch = self._watches.get(query.name)
-        total = watch.count().total if watch is not None else 1
+        running = self._running.get(query.name)
+        total = running.watch.count().total if running is not None else 1
         with self._lock:
             self._results[query.name] = kept
         self._ended(
@@ -318,46 +672,143 @@ class RunHandle:
             seconds=seconds,
             rows=kept.rows if kept.rows >= 0 else None,
         )
-        self._observe(query, kept)
+        if not self._keeping.snapshots:  # reading states counts their rows again
+            self._around.observe(query, kept)
 
-    def _execute(self, query: PlannedQuery) -> KeptResult:
+    def _tell_fallback(self, query: str | None, error: Exception, **data: Any) -> None:
+        """Says in the run that something is done in another way, as the first one failed."""
+        told = error.describe() if isinstance(error, HeadwayError) else repr(error)
+        self._run.append(FALLBACK, query, error=told, **data)
+
+    def _execute(self, query: PlannedQuery, key: str | None = None) -> KeptResult:
+        """The rows of a query, or of the shared step with that key; after a pause from what is
+        left of it."""
+        self._await_leave()
+        while True:
+            try:
+                return self._execute_once(query, key)
+            except HeadwayError as error:
+                with self._lock:
+                    running = self._running.pop(query.name, None)
+                if running is None or not running.paused:
+                    if self._stopping or not _reads_other_runs(query):
+                        raise
+                    query = self._without_other_runs(query, error)
+                    continue
+            self._await_leave()  # only then is it known what was kept
+            query = self._placed(self._left(query, key))
+            if query.error is not None:
+                raise query.error
+            if query.frame is not None and not query.states:
+                # A frame whose stages were cancelled remembers that, and fails for ever.
+                query = replace(query, frame=query.frame.select("*"))
+
+    def _without_other_runs(self, query: PlannedQuery, error: HeadwayError) -> PlannedQuery:
+        """The query from its tables: what another run had for it may be damaged, or gone."""
+        assert query.imported is not None
+        self._run.append("reuse_failed", query.name, error=error.name, message=error.message)
+        plan, wanted = query.imported.plan, self._settings.engine.name
+        statistics = statistics_of(query.imported)
+        anew = replace(query, states={})
+        return self._placed(with_engine(anew, plan, statistics, self._around.observed(), wanted))
+
+    def _await_leave(self) -> None:
+        """Until nobody holds the run."""
+        while not self._may_go.wait(_GO_INTERVAL):
+            if self._stopping:
+                raise RunInterrupted("the query was interrupted")
+
+    def _execute_once(self, query: PlannedQuery, key: str | None) -> KeptResult:
+        """Rows that others share are written by the executors, in pieces that many can read."""
+
         def started(watch: QueryWatch | ExecutionWatch, stop: Callable[[], None]) -> None:
+            behind = self._keeping.seconds_behind(query, key)
+            running = Running(query, watch, stop, key, behind)
             with self._lock:
-                self._watches[query.name] = watch
-                self._stops[query.name] = stop
-                cancelled = self._cancelled
-            if cancelled:  # after the query was told to run, and before it could be stopped
+                self._running[query.name] = running
+                running.paused = not self._may_go.is_set()
+                stopped = self._is_stopped(query.name) or running.paused
+            if stopped:  # after the query was told to run, and before it could be stopped
                 stop()
 
         if query.engine == PIPELINED:
-            return self._pipelined.execute(query, self._run, started=started)
-        return self._engine.execute(
-            self._frame(query),
-            self._run,
-            query.name,
-            large=query.result_bytes > self._settings.results.collect_limit,
-            keep=self._settings.results.keep,
-            started=started,
-        )
+            return self._around.pipelined.execute(query, self._run, started=started)
+        limit = self._settings.results.collect_limit
+        with self._frame(query) as frame:
+            return self._stoppable(
+                query.name,
+                lambda: self._around.engine.execute(
+                    frame,
+                    self._run,
+                    query.name,
+                    large=key is not None or query.result_bytes > limit,
+                    keep=self._settings.results.keep,
+                    started=started,
+                ),
+            )
 
-    def _frame(self, query: PlannedQuery) -> DataFrame:
-        """What Spark is to run: the query untouched, or its plan over saved states."""
+    def _stoppable(self, name: str, work: Callable[[], KeptResult]) -> KeptResult:
+        """Spark may never say that a query has ended, such as when the driver ran out of memory:
+        one that was told to stop is left behind after a while."""
+        result: Future[KeptResult] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+                result.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        while not wait([result], timeout=_STOP_INTERVAL).done:
+            since = self._stopped_since(name)
+            if since is not None and time.monotonic() > since + _STOP_PATIENCE:
+                raise RunInterrupted("the query did not end when it was stopped")
+        return result.result()
+
+    @contextmanager
+    def _frame(self, query: PlannedQuery) -> Iterator[DataFrame]:
+        """What Spark is to run: the query untouched, or its plan over saved states. A state that is
+        read twice is fetched once.
+
+        What Spark had broadcast, it is to broadcast again, however large it found it to be. It
+        shares work in the form of shuffles: where the plan has work to share, states that were
+        shuffled are to be so again. It is not told how small they are, since it would then
+        broadcast them, and do twice what comes before."""
+        from headway.spark.errors import named_error
         from headway.spark.frames import frame_of
-        from headway.spark.results import open_result
+        from headway.spark.results import open_state
 
         if query.frame is not None and not query.states:
-            return query.frame
+            yield query.frame
+            return
         assert query.plan is not None
-        spark = self._engine.spark
-        return frame_of(
-            spark,
-            query.plan,
-            session_frames=query.session_frames,
-            state_frames=lambda scan: open_result(spark, self._run, query.states[scan.state]),
-        )
+        spark = self._around.engine.spark
+        uses = use_counts(query.plan.root)
+        shares = any(count > 1 and _is_work(node) for node, count in uses.items())
+        with ExitStack() as opened:
+
+            def open_one(scan: StateScan) -> DataFrame:
+                kept = query.states[scan.state]
+                size = min(kept.bytes, _SMALL_SIZE) if kept.broadcast else kept.bytes
+                size = _UNKNOWN_SIZE if shares and not kept.broadcast else size
+                return opened.enter_context(
+                    open_state(spark, self._run, scan.state, kept, again=uses[scan] > 1, size=size)
+                )
+
+            try:
+                frame = frame_of(
+                    spark, query.plan, session_frames=query.session_frames, state_frames=open_one
+                )
+            except Exception as error:
+                raise named_error(error) from error
+            yield frame
 
     def _fail(self, query: PlannedQuery, error: HeadwayError, seconds: float) -> None:
-        interrupted = self._cancelled and query.error is None
+        if self._suspending and query.error is None:
+            told = _suspended(self.id)
+            self._ended(query.name, status=QueryStatus.SUSPENDED, seconds=seconds, error=told)
+            return
+        interrupted = self._is_stopped(query.name) and query.error is None
         if interrupted and not isinstance(error, RunInterrupted):
             error = RunInterrupted("the query was interrupted")
         status = QueryStatus.INTERRUPTED if interrupted else QueryStatus.FAILED
@@ -376,14 +827,31 @@ class RunHandle:
         """In one step: a query that is still running is never seen without its watch."""
         with self._lock:
             self._progress[name] = replace(self._progress[name], **changes)
-            watch = self._watches.pop(name, None)
-            if isinstance(watch, ExecutionWatch):
-                self._reports[name] = watch.report
-            self._stops.pop(name, None)
+            running = self._running.pop(name, None)
+            if running is not None and isinstance(running.watch, ExecutionWatch):
+                self._reports[name] = running.watch.report
 
     def _update(self, name: str, **changes: Any) -> None:
         with self._lock:
             self._progress[name] = replace(self._progress[name], **changes)
+
+
+def _is_work(node: Node) -> bool:
+    """Whether it is more than reading rows."""
+    below = list(walk(node))
+    return any(isinstance(n, Join | Aggregate) for n in below) and any(
+        isinstance(n, Scan) for n in below
+    )
+
+
+def _reads_other_runs(query: PlannedQuery) -> bool:
+    return query.imported is not None and any(kept.run for kept in query.states.values())
+
+
+def _suspended(run_id: str) -> RunSuspended:
+    return RunSuspended(
+        "the query was suspended", hint=f"go on with it anywhere: headway resume {run_id}"
+    )
 
 
 def summary_rows(progress: tuple[QueryProgress, ...]) -> list[Mapping[str, Any]]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
+from headway.plan.canonical import canonical_forms, row_keys
 from headway.plan.cardinalities import Statistics, estimate
 from headway.plan.graph import replace_nodes, walk, with_root
 from headway.plan.nodes import Aggregate, Join, Node, QueryPlan, Scan, Sort, StateScan, Window
 from headway.plan.sources import Source
+from headway.plan.statistics import TableStatistics
 from headway.session.planning import PlannedQuery, statistics_of, with_engine
 from headway.session.uniqueness import is_unique_key
-from headway.sharing.checkpoints import StageChoice, choose_checkpoints
-from headway.sharing.cost_model import CostModel
 from headway.sharing.costs import Work
 from headway.sharing.estimates import expectation
 from headway.sharing.finishing import finished
-from headway.sharing.global_plan import Candidate, PlannedChain, walk_chain
+from headway.sharing.global_plan import Candidate, PlannedChain
 from headway.sharing.members import Member, NotShared, find_members
 from headway.sharing.mini_batches import BatchQuery, MiniBatch
 from headway.sharing.overlap import JoinGraph, join_graph
@@ -26,7 +28,12 @@ from headway.sharing.shapes import shape_of
 from headway.sharing.shared_plan import SharedPlan, shared_plan
 
 if TYPE_CHECKING:
+    from headway.spark.catalyst import ImportedPlan
     from headway.spark.results import KeptResult
+
+_MOST_ROWS = 1e15
+_MOST_WANTED = 0.8
+"""Of the rows of a large table: where more are wanted, it takes longer to drop the others early."""
 
 
 @dataclass(frozen=True)
@@ -41,39 +48,65 @@ class Shareable:
 
 @dataclass(frozen=True)
 class SharedStep:
-    """A chain of a mini-batch, to be run before the queries that read its result."""
+    """A chain of a mini-batch, to be run before the queries that read its result. `name` is for
+    people: what is kept is named by what it is, for another driver to find."""
 
     name: str
     plan: SharedPlan
     chain: PlannedChain
-    queries: tuple[str, ...]
 
     @property
-    def chain_work(self) -> Work:
-        return self.chain.work
+    def queries(self) -> tuple[str, ...]:
+        return self.chain.queries
+
+    @cached_property
+    def key(self) -> str:
+        return key_of(self.plan.plan.root)
 
     @property
     def state(self) -> StateScan:
-        return StateScan("batch", self.name, self.plan.plan.root.schema)
+        return StateScan("batch", state_name(self.key), self.plan.plan.root.schema)
+
+    def shares(self) -> Iterator[tuple[str, SharedPart]]:
+        """What each query finds in the result."""
+        for seat in self.chain.chain.seats:
+            member = seat.shape.member
+            yield member.query, (member, self.plan.shares[seat.number], self.state)
 
 
-@dataclass
-class SharedWork:
-    """The shared steps of a mini-batch, and by query what it finds in which of them."""
+SharedPart = tuple[Member, Share, StateScan]
+"""A part of a query, and where its rows are."""
 
-    steps: list[SharedStep] = field(default_factory=list)
-    shares: dict[str, list[tuple[Member, Share, SharedStep]]] = field(default_factory=dict)
+
+def key_of(root: Node) -> str:
+    """What a plan computes, and how its columns are called."""
+    return f"{canonical_forms(root)[root].key} {' '.join(root.column_names)}"
+
+
+def state_name(key: str) -> str:
+    return f"shared-{sha256(key.encode()).hexdigest()[:16]}"
 
 
 def shareable(planned: PlannedQuery) -> Shareable:
-    """What the sharing optimizer makes of a query. One without a plan shares nothing."""
+    """What the sharing optimizer makes of a query. One without a plan shares nothing, nor does one
+    that the optimizer cannot cope with."""
     if planned.imported is None or planned.error is not None:
-        reason = planned.not_imported or "it cannot be run"
-        nothing = (NotShared(planned.name, "query", reason),)
-        query = BatchQuery(planned.name)
-        return Shareable(planned, query, join_graph(planned.name, ()), nothing)
-    statistics = statistics_of(planned.imported)
-    found = find_members(planned.name, planned.imported.plan)
+        broken = None if planned.error is None else f"it cannot be run: {planned.error.message}"
+        return _by_itself(planned, broken or planned.not_imported or "it has no plan")
+    try:
+        return _taken_apart(planned, planned.imported)
+    except Exception as error:  # noqa: BLE001 - it can be run all the same
+        return _by_itself(planned, f"it could not be taken apart: {error!r}")
+
+
+def _by_itself(planned: PlannedQuery, reason: str) -> Shareable:
+    nothing = (NotShared(planned.name, "query", reason),)
+    return Shareable(planned, BatchQuery(planned.name), join_graph(planned.name, ()), nothing)
+
+
+def _taken_apart(planned: PlannedQuery, imported: ImportedPlan) -> Shareable:
+    statistics = _believable(statistics_of(imported))
+    found = find_members(planned.name, imported.plan)
     refused = list(found.not_shared)
     candidates: list[Candidate] = []
     for member in found.members:
@@ -83,9 +116,20 @@ def shareable(planned: PlannedQuery) -> Shareable:
         else:
             candidates.append(Candidate(shape, expectation(shape, statistics)))
     graph = join_graph(planned.name, (c.shape.member for c in candidates))
-    alone = Work() if candidates else _work_alone(planned.imported.plan, statistics)
+    alone = Work() if candidates else _work_alone(imported.plan, statistics)
     query = BatchQuery(planned.name, tuple(candidates), alone)
     return Shareable(planned, query, graph, tuple(refused))
+
+
+def _believable(statistics: Statistics) -> Statistics:
+    """Spark calls data of the session as large as can be where it does not know: no such query
+    would ever be expected to be done in time."""
+
+    def known(source: Source) -> TableStatistics | None:
+        found = statistics(source)
+        return None if found is None or found.rows > _MOST_ROWS else found
+
+    return known
 
 
 def _work_alone(plan: QueryPlan, statistics: Statistics) -> Work:
@@ -107,72 +151,63 @@ def _rows(source: Source, statistics: Statistics) -> float:
     return float(known.rows) if known is not None else 0.0
 
 
-def shared_work(batch: MiniBatch, prefix: str) -> SharedWork:
-    """The chains that several queries use as plans. One that serves a single member is left out:
-    that member stays in its query."""
-    work = SharedWork()
-    for planned in batch.plan.chains if batch.plan is not None else ():
-        seats = planned.chain.seats
-        if len(seats) < 2:
-            continue
-        made = shared_plan(planned.chain, is_unique_key)
-        names = dict.fromkeys(seat.shape.member.query for seat in seats)
-        step = SharedStep(f"{prefix}-{len(work.steps) + 1}", made, planned, tuple(names))
-        work.steps.append(step)
-        for seat in seats:
-            member = seat.shape.member
-            share = (member, made.shares[seat.number], step)
-            work.shares.setdefault(member.query, []).append(share)
-    return work
+def shared_step(name: str, planned: PlannedChain) -> SharedStep:
+    dropping = planned.share_wanted < _MOST_WANTED
+    return SharedStep(name, shared_plan(planned.chain, is_unique_key, dropping=dropping), planned)
+
+
+def shared_chains(batch: MiniBatch) -> list[PlannedChain]:
+    """Those that several members use. One that serves a single member is left out: that member
+    stays in its query."""
+    chains = batch.plan.chains if batch.plan is not None else ()
+    return [planned for planned in chains if len(planned.chain.seats) > 1]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a shared step that is run by itself, its result kept."""
+    """A part of a shared step that is run by itself, its result kept under its name."""
 
-    name: str
+    key: str
     plan: QueryPlan
+    rows: Mapping[str, float]
+    """Expected of its nodes, by what they compute."""
+
+    @property
+    def name(self) -> str:
+        return state_name(self.key)
 
 
 Checkpoints = Literal["selective", "all", "none"]
 
 
-def pieces_of(
-    step: SharedStep,
-    model: CostModel,
-    budget: float,
-    failures_per_hour: float,
-    checkpoints: Checkpoints,
-) -> tuple[list[Piece], float]:
-    """The step cut where a checkpoint is worth it, first part first; and what the cuts cost."""
-    _, reached = walk_chain(step.chain)
-    whole = model.predict(step.chain_work)
-    stages = [
-        StageChoice(
-            step.name,
-            position,
-            len(step.queries),
-            model.predict(found.work),
-            max(0.0, whole - model.predict(found.work)),
-            found.rows * 8 * len(node.schema),
-        )
-        for position, (found, node) in enumerate(zip(reached, step.plan.joined, strict=True))
-    ]
-    if checkpoints == "selective":
-        chosen = choose_checkpoints(stages, budget, failures_per_hour)
-    else:
-        chosen = stages if checkpoints == "all" else []
+def pieces_of(step: SharedStep, cuts: Collection[int]) -> list[Piece]:
+    """The step cut after these joins, first part first. A part has the same name however the
+    work before it was cut."""
     pieces: list[Piece] = []
     replaced: dict[Node, Node] = {}
-    for stage in sorted(chosen, key=lambda stage: stage.position):
-        node = step.plan.joined[stage.position]
-        name = f"{step.name}-after-{stage.position + 1}"
+    settings = step.plan.plan.settings
+    for position in sorted(cuts):
+        node = step.plan.joined[position]
         below = replace_nodes(node, dict(replaced))
-        pieces.append(Piece(name, QueryPlan(below, below.column_names, step.plan.plan.settings)))
-        replaced = {node: StateScan("batch", name, node.schema)}
-    last = replace_nodes(step.plan.plan.root, dict(replaced))
-    pieces.append(Piece(step.name, with_root(step.plan.plan, last)))
-    return pieces, sum(stage.cost for stage in chosen)
+        plan = QueryPlan(below, below.column_names, settings)
+        piece = Piece(key_of(node), plan, _expected_rows(step, plan, replaced))
+        pieces.append(piece)
+        replaced = {node: StateScan("batch", piece.name, node.schema)}
+    plan = with_root(step.plan.plan, replace_nodes(step.plan.plan.root, dict(replaced)))
+    return [*pieces, Piece(step.key, plan, _expected_rows(step, plan, replaced))]
+
+
+def _expected_rows(
+    step: SharedStep, plan: QueryPlan, replaced: Mapping[Node, Node]
+) -> dict[str, float]:
+    """Of the joins in a plan that may read the first of them from a state."""
+    keys = row_keys(plan.root)
+    found: dict[str, float] = {}
+    for node, reached in zip(step.plan.joined, step.chain.reached, strict=True):
+        there = replace_nodes(node, dict(replaced))
+        if there in keys:
+            found[keys[there]] = reached.rows
+    return found
 
 
 def planned_piece(
@@ -182,9 +217,14 @@ def planned_piece(
     observed: Mapping[str, float],
     wanted: str,
 ) -> PlannedQuery:
-    """A part of a shared step as a query for an engine."""
+    """A part of a shared step as a query for an engine. Its joins are in their best order, and how
+    many rows they leave is expected of the queries: their words tell nothing to an estimate."""
     sources = [user.imported for user in users if user.imported is not None]
-    statistics = statistics_of(sources[0])
+    of_users = [statistics_of(each) for each in sources]
+
+    def statistics(source: Source) -> TableStatistics | None:
+        return next((found for each in of_users if (found := each(source)) is not None), None)
+
     frames = {name: frame for each in sources for name, frame in each.frames.items()}
     read = {node.state for node in walk(piece.plan.root) if isinstance(node, StateScan)}
     query = PlannedQuery(
@@ -193,29 +233,13 @@ def planned_piece(
         None,
         session_frames=frames,
         states={name: states[name] for name in read},
+        serves=len(sources),
     )
-    return with_engine(query, piece.plan, statistics, observed, wanted)
+    known = {**observed, **piece.rows}
+    return with_engine(query, piece.plan, statistics, known, wanted, ordered=True)
 
 
-def finishing_plan(
-    planned: PlannedQuery, shares: list[tuple[Member, Share, SharedStep]]
-) -> QueryPlan:
-    """What is left of a query once its shared steps are done."""
+def finishing_plan(planned: PlannedQuery, parts: Sequence[SharedPart]) -> QueryPlan:
+    """What is left of a query when these parts of it are there."""
     assert planned.imported is not None
-    return finished(
-        planned.imported.plan, [(member, share, step.state) for member, share, step in shares]
-    )
-
-
-def finishing_query(
-    planned: PlannedQuery,
-    plan: QueryPlan,
-    states: Mapping[str, KeptResult],
-    observed: Mapping[str, float],
-    wanted: str,
-) -> PlannedQuery:
-    """That plan as the query to run."""
-    assert planned.imported is not None
-    read = {node.state for node in walk(plan.root) if isinstance(node, StateScan)}
-    query = replace(planned, states={name: states[name] for name in read})
-    return with_engine(query, plan, statistics_of(planned.imported), observed, wanted)
+    return finished(planned.imported.plan, list(parts))

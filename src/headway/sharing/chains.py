@@ -6,6 +6,7 @@ joins. Tables are joined in the order of `roles`, which the planner chooses.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -75,17 +76,24 @@ def column_name(label: str, of_field: str) -> str:
     return f"{label}.{of_field}"
 
 
+def own_name(what: str, label: str) -> str:
+    """For a column of ours beside those of a role; no field's name is without a point."""
+    return f"{what} of {label}"
+
+
 class Chain:
     """Members are added one by one; who adds them says where new roles are joined."""
 
     def __init__(self, source: Source, *, grouped: bool) -> None:
         self.source = source
         self.grouped = grouped
-        self.root = source.table
+        self.root = _label(source)
         self.roles: list[Role] = []
         self.seats: list[Seat] = []
+        self.tests: dict[str, Counter[frozenset[str]]] = {}
+        """By role: how many conditions read which of its columns."""
         self._by_key: dict[RoleKey, str] = {}
-        self._labels = {source.table}
+        self._labels = {self.root}
 
     @property
     def everyone(self) -> int:
@@ -95,6 +103,7 @@ class Chain:
         made = Chain(self.source, grouped=self.grouped)
         made.roles = [replace(role, users=dict(role.users)) for role in self.roles]
         made.seats = list(self.seats)
+        made.tests = dict(self.tests)
         made._by_key = dict(self._by_key)
         made._labels = set(self._labels)
         return made
@@ -124,7 +133,7 @@ class Chain:
             found.used[known] = step
         return found
 
-    def add(self, shape: Shape, matched: Matched, order: list[str]) -> Seat:
+    def add(self, shape: Shape, matched: Matched, order: list[str]) -> None:
         """Seat the member; `order` has all roles, old ones in the order that they had."""
         seat = Seat(len(self.seats), shape, dict(matched.labels))
         for _, role, key in matched.added:
@@ -135,7 +144,9 @@ class Chain:
             self.role(label).users[seat.number] = step
         self.roles.sort(key=lambda role: order.index(role.label))
         self.seats.append(seat)
-        return seat
+        for label, tested in seat.tested.items():
+            if tested:  # the counts before are a copy's as well
+                self.tests[label] = self.tests.get(label, Counter()) + Counter(tested)
 
     def _described(self, shape: Shape, step: Step, labels: dict[int, str]) -> tuple[RoleKey, Role]:
         """What makes the step the same as another member's: its table and its equalities."""
@@ -147,7 +158,7 @@ class Chain:
             keys.append(JoinKey(key.left.rename(names), key.right.rename(own), key.null_safe))
         after = frozenset(labels[number] for number in step.after)
         described = tuple((k.left.text, k.right.text, k.null_safe) for k in keys)
-        return (source, described), Role(source.table, source, tuple(keys), after)
+        return (source, described), Role(_label(source), source, tuple(keys), after)
 
 
 @dataclass(slots=True)
@@ -158,13 +169,15 @@ class Matched:
     added: list[tuple[Step, Role, RoleKey]]
     labels: dict[int, str]
 
-    def copy(self) -> Matched:
-        added = [(step, replace(role, users={}), key) for step, role, key in self.added]
-        return Matched(dict(self.used), added, dict(self.labels))
+
+def _label(source: Source) -> str:
+    return source.table.replace(".", "_")
 
 
 def _free(base: str, taken: set[str]) -> str:
+    """Plans do not tell capitals from small letters."""
     name, number = base, 2
-    while name in taken:
+    known = {each.casefold() for each in taken}
+    while name.casefold() in known:
         name, number = f"{base}_{number}", number + 1
     return name

@@ -13,6 +13,8 @@ from headway.sharing.costs import Work
 _MOST_OBSERVATIONS = 64
 _TRUST = 0.3
 """How much an observation weighs against what was believed before: 1 is as much as all of it."""
+_FADING = 0.9
+"""What an observation weighs against the one after it: the last ones are most like what comes."""
 _LEAST_MARGIN = 0.1
 _FIRST_MARGIN = 0.35
 
@@ -23,6 +25,7 @@ SPARK_RATES = Work(
     conditions=1.0e-8,
     rows_built=1.5e-6,
     rows_probed=6.0e-8,
+    rows_passed=6.0e-8,
     rows_routed=2.5e-8,
     rows_grouped=4.0e-7,
     rows_kept=1.5e-6,
@@ -33,8 +36,9 @@ PIPELINED_RATES = Work(
     values_read=4.0e-9,
     conditions=4.0e-9,
     rows_built=1.0e-7,
-    rows_probed=2.0e-8,
-    rows_routed=1.0e-8,
+    rows_probed=6.0e-9,
+    rows_passed=3.0e-8,
+    rows_routed=5.0e-9,
     rows_grouped=8.0e-8,
     rows_kept=4.0e-7,
     queries=0.06,
@@ -76,13 +80,20 @@ class CostModel:
         self.rates = fitted(self.prior, self._seen)
         # By the rates as they are now: what was wrong with earlier ones is no reason for doubt.
         errors = np.array([max(0.0, o.seconds / self.predict(o.work) - 1) for o in self._seen])
+        weights = _weights(len(errors))
+        mean = np.average(errors, weights=weights)
+        deviation = np.average((errors - mean) ** 2, weights=weights) ** 0.5
         # With few observations what was believed at first still counts.
         doubt = _FIRST_MARGIN / (1 + len(errors))
-        self.margin = float(max(_LEAST_MARGIN, errors.mean() + errors.std()) + doubt)
+        self.margin = float(max(_LEAST_MARGIN, mean + deviation) + doubt)
 
     @property
     def observations(self) -> tuple[Observation, ...]:
         return tuple(self._seen)
+
+
+def _weights(count: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.power(_FADING, np.arange(count)[::-1])
 
 
 def fitted(prior: Work, seen: Iterable[Observation]) -> Work:
@@ -98,10 +109,11 @@ def fitted(prior: Work, seen: Iterable[Observation]) -> Work:
     amounts = np.array([o.work.values() for o in observations])
     seconds = np.array([o.seconds for o in observations])
     parts = amounts * known / seconds[:, None]
-    common = float(np.exp(np.mean(np.log(np.maximum(parts.sum(axis=1), 1e-9)))))
-    start = 1 / common
-    weight = _TRUST * len(observations) ** 0.5
-    rows = np.vstack([parts * weight, np.eye(len(known))])
-    wanted = np.concatenate([np.full(len(observations), weight), np.full(len(known), start)])
+    weights = _weights(len(observations))
+    logs = np.log(np.maximum(parts.sum(axis=1), 1e-9))
+    start = float(np.exp(-np.average(logs, weights=weights)))
+    trust = _TRUST * (weights.sum() * weights) ** 0.5
+    rows = np.vstack([parts * trust[:, None], np.eye(len(known))])
+    wanted = np.concatenate([trust, np.full(len(known), start)])
     factors, *_ = np.linalg.lstsq(rows, wanted, rcond=None)
     return Work(*map(float, known * np.clip(factors, 0.1 * start, 10 * start)))

@@ -59,7 +59,7 @@ def expectation(shape: Shape, statistics: Statistics) -> Expectation:
         across *= selectivity(condition, known)
     groups = 1.0
     for output in shape.member.outputs:
-        values = (known[name].distinct for name in output.expression.columns)
+        values = (known[name].distinct for name in output.expression.columns if name in known)
         groups *= max(min(max(values, default=1.0), 1e12), 1.0)
     fields = {number: len(table.fields) for number, table in enumerate(shape.member.tables)}
     return Expectation(rows, fields, wanted, share, fan_out, across, groups)

@@ -6,17 +6,23 @@ joined, dynamic programming finds out. The rows that any of n queries wants are 
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import log2, prod
 
-from headway.sharing.chains import Chain, Matched, Role, Seat
+from headway.plan.nodes import JoinKind
+from headway.sharing.chains import Chain, Matched, Role
 from headway.sharing.costs import Work
 from headway.sharing.estimates import Expectation
 from headway.sharing.shapes import Shape
 
+_LARGE_TABLE = 250_000.0
+"""Rows that make it twice as long to look a row up: the caches do not hold them any more."""
+_MOST_PLACED = 10
+"""New joins whose places are all tried; of more, each is placed for itself."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
     """A member ready to be planned."""
 
@@ -34,37 +40,51 @@ class PlannedChain:
 
     chain: Chain
     expected: list[Expectation] = field(default_factory=list)
-    _work: Work | None = None
+    _walked: tuple[Work, list[Reached]] | None = None
 
     def copy(self) -> PlannedChain:
-        return PlannedChain(self.chain.copy(), list(self.expected), self._work)
+        return PlannedChain(self.chain.copy(), list(self.expected), self._walked)
 
-    def add(self, candidate: Candidate, matched: Matched, order: list[str]) -> Seat:
+    def add(self, candidate: Candidate, matched: Matched, order: list[str]) -> None:
         self.expected.append(candidate.expected)
-        self._work = None
-        return self.chain.add(candidate.shape, matched, order)
+        self._walked = None
+        self.chain.add(candidate.shape, matched, order)
 
     @property
     def work(self) -> Work:
         """All that the chain costs, from reading its tables to the finished queries."""
-        if self._work is None:
-            self._work = walk_chain(self)[0] if self.chain.seats else Work()
-        return self._work
+        return self._walk()[0]
 
+    @property
+    def reached(self) -> list[Reached]:
+        """Where it stands after each join."""
+        return self._walk()[1]
 
-@dataclass(frozen=True, slots=True)
-class Insertion:
-    """Where a member would go: into which chain, and in which order its roles would be joined."""
+    def _walk(self) -> tuple[Work, list[Reached]]:
+        if self._walked is None:
+            self._walked = walk_chain(self) if self.chain.seats else (Work(), [])
+        return self._walked
 
-    matched: Matched
-    order: list[str]
-    added: float
-    """Seconds."""
+    @property
+    def share_wanted(self) -> float:
+        """Of the rows of the large table: those that any member wants, as far as it can tell."""
+        pairs = zip(self.chain.seats, self.expected, strict=True)
+        return any_of([expected.share[seat.shape.root] for seat, expected in pairs])
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """Those that have a member in it."""
+        return tuple(dict.fromkeys(seat.shape.member.query for seat in self.chain.seats))
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        pairs = zip(self.chain.seats, self.expected, strict=True)
+        return [Candidate(seat.shape, expected) for seat, expected in pairs]
 
 
 class GlobalPlan:
-    """Chains for the members so far. With `shared_costs` off, a query's joins are placed as if it
-    were alone."""
+    """Chains for the members so far; a member that is added makes a new one of its chain. With
+    `shared_costs` off, a query's joins are placed as if it were alone."""
 
     def __init__(self, rates: Work, *, shared_costs: bool = True) -> None:
         self._rates = rates
@@ -73,7 +93,7 @@ class GlobalPlan:
 
     def copy(self) -> GlobalPlan:
         made = GlobalPlan(self._rates, shared_costs=self._shared_costs)
-        made.chains = [planned.copy() for planned in self.chains]
+        made.chains = list(self.chains)
         return made
 
     @property
@@ -87,28 +107,34 @@ class GlobalPlan:
     def seconds(self) -> float:
         return self.work.times(self._rates)
 
-    def add(self, candidate: Candidate) -> tuple[PlannedChain, Seat]:
-        """Seat a member where it adds least."""
-        best: tuple[PlannedChain, Insertion] | None = None
-        for planned in self.chains:
+    def add(self, candidate: Candidate) -> None:
+        """Seat a member where it adds least: in one of the chains, or in one of its own."""
+        best = _alone(candidate, self._rates, self._shared_costs)
+        least, place = best.work.times(self._rates), len(self.chains)
+        for number, planned in enumerate(self.chains):
             if _fits(planned.chain, candidate):
-                found = self._insertion(planned, candidate)
-                if best is None or found.added < best[1].added:
-                    best = (planned, found)
-        alone = PlannedChain(Chain(candidate.shape.source, grouped=candidate.grouped))
-        apart = self._insertion(alone, candidate)
-        if best is None or apart.added < best[1].added:
-            self.chains.append(alone)
-            best = (alone, apart)
-        planned, insertion = best
-        return planned, planned.add(candidate, insertion.matched, insertion.order)
+                grown = _grown(planned, candidate, self._rates, self._shared_costs)
+                added = (grown.work - planned.work).times(self._rates)
+                if added <= least:
+                    best, least, place = grown, added, number
+        self.chains[place : place + 1] = [best]
 
-    def _insertion(self, planned: PlannedChain, candidate: Candidate) -> Insertion:
-        matched = planned.chain.matched(candidate.shape)
-        order = _Placement(planned, candidate, matched, self._rates, self._shared_costs).best()
-        trial = planned.copy()
-        trial.add(candidate, matched.copy(), order)
-        return Insertion(matched, order, (trial.work - planned.work).times(self._rates))
+
+@lru_cache(maxsize=4_096)
+def _alone(candidate: Candidate, rates: Work, shared_costs: bool) -> PlannedChain:
+    """A chain of its own; asked for again whenever the rest of a batch is planned."""
+    chain = Chain(candidate.shape.source, grouped=candidate.grouped)
+    return _grown(PlannedChain(chain), candidate, rates, shared_costs)
+
+
+def _grown(
+    planned: PlannedChain, candidate: Candidate, rates: Work, shared_costs: bool
+) -> PlannedChain:
+    matched = planned.chain.matched(candidate.shape)
+    order = _Placement(planned, candidate, matched, rates, shared_costs).best()
+    grown = planned.copy()
+    grown.add(candidate, matched, order)
+    return grown
 
 
 def _fits(chain: Chain, candidate: Candidate) -> bool:
@@ -145,11 +171,14 @@ def walk_chain(planned: PlannedChain) -> tuple[Work, list[Reached]]:
         first, step = users[0]
         size = expected[first].rows[step.table]
         wanted = any_of([expected[n].wanted[s.table] for n, s in users])
+        looked_up = rows * (1 + size * wanted / _LARGE_TABLE)
+        passed = is_passed(role, len(chain.seats))
         total += Work(
             values_read=size * max(expected[n].fields[s.table] for n, s in users),
             conditions=size * _levels(chain, role.label),
             rows_built=size * wanted,
-            rows_probed=rows,
+            rows_probed=0.0 if passed else looked_up,
+            rows_passed=looked_up if passed else 0.0,
         )
         fan_out *= max(expected[n].fan_out[s.table] for n, s in users)
         for number, used in users:
@@ -168,6 +197,11 @@ def walk_chain(planned: PlannedChain) -> tuple[Work, list[Reached]]:
     return total, reached
 
 
+def is_passed(role: Role, members: int) -> bool:
+    """Whether rows go on that find nothing in the role's table, for members that do not ask."""
+    return len(role.users) < members or role.kinds().keys() != {JoinKind.INNER}
+
+
 def any_of(shares: list[float]) -> float:
     """The share of rows that one of several queries wants or more."""
     return 1 - prod(1 - share for share in shares)
@@ -175,10 +209,7 @@ def any_of(shares: list[float]) -> float:
 
 def _levels(chain: Chain, label: str) -> float:
     """How deep the search trees of a table's conditions are, all columns together."""
-    constants: Counter[frozenset[str]] = Counter()
-    for seat in chain.seats:
-        constants.update(seat.tested.get(label, ()))
-    return sum(log2(1 + count) for count in constants.values())
+    return sum(log2(1 + count) for count in chain.tests.get(label, {}).values())
 
 
 class _Placement:
@@ -221,6 +252,22 @@ class _Placement:
         return left
 
     def best(self) -> list[str]:
+        return self._tried() if len(self._new) <= _MOST_PLACED else self._one_by_one()
+
+    def _one_by_one(self) -> list[str]:
+        """Always the join next that leaves the fewest rows to the one after it."""
+        order: list[str] = []
+        joined = taken = 0
+        while len(order) < len(self._old) + len(self._new):
+            states = [] if joined == len(self._old) else [(joined + 1, taken, self._old[joined])]
+            for number, role in enumerate(self._new):
+                if not taken & (1 << number) and self._is_ready(role, joined, taken):
+                    states.append((joined, taken | (1 << number), role))
+            joined, taken, role = min(states, key=lambda state: self._cost(state[0], state[1]))
+            order.append(role.label)
+        return order
+
+    def _tried(self) -> list[str]:
         start = (0, 0)
         costs = {start: 0.0}
         before: dict[tuple[int, int], tuple[tuple[int, int], str]] = {}
@@ -267,7 +314,7 @@ class _Placement:
             if label in self._tables:
                 share *= own.share[self._tables[label]]
         rows = self._root * (1 - self._others[joined] * (1 - share))
-        return Work(rows_probed=rows).times(self._rates)
+        return Work(rows_passed=rows).times(self._rates)
 
     def _is_ready(self, role: Role, joined: int, taken: int) -> bool:
         there = {role.label for role in self._old[:joined]}

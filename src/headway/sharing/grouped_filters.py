@@ -1,17 +1,29 @@
 """All queries' conditions on a table evaluated at once: for every row the set of its queries.
 
-The conditions on one column become a search tree over their constants, written as nested CASEs:
-its depth grows with the logarithm of their number, and both engines run it by themselves.
-Conditions that are not a matter of ranges are tested one by one, each different one once.
+The conditions on one column become a search over their constants, which both engines run by
+themselves: for as many queries as a word holds, a tree of nested CASEs that ends in words. For more
+of them (`searches`), one binary search per column, and its place is looked up for every word.
+Conditions that are not a matter of ranges are tested one by one, each different one once. One that
+may fail on a row is tested on those alone that meet what its query asks before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from headway.plan.expressions import Column, Expression, quote
-from headway.sharing.query_sets import both, constant, members_of, word_count, words
+from headway.plan.nodes import Named
+from headway.sharing.failing import can_fail
+from headway.sharing.query_sets import (
+    WORD_BITS,
+    both,
+    constant,
+    members_of,
+    word_count,
+    words,
+)
 from headway.sharing.ranges import (
     EVERYTHING,
     Condition,
@@ -21,6 +33,7 @@ from headway.sharing.ranges import (
     cut_test,
     is_bound,
 )
+from headway.sharing.searches import Search
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +42,31 @@ class GroupedFilter:
 
     words: tuple[Expression, ...]
     prefilter: tuple[Expression, ...]
+    steps: tuple[tuple[Named, ...], ...] = ()
+    """Columns that the words read, to be computed one after the other, beside those before."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """A condition that is not a matter of ranges, and those that must hold before it is asked."""
+
+    expression: Expression
+    after: tuple[Expression, ...]
+
+    def word(self, asking: int, everyone: int) -> Expression:
+        """The word of those queries whose rows it leaves."""
+        text = self._case(f"{everyone}L", f"{everyone & ~asking}L")
+        return Expression(text, "bigint", False, self.expression.subqueries)
+
+    def as_number(self) -> Expression:
+        """1 where it holds, and 0 elsewhere."""
+        return Expression(self._case("1", "0"), "int", False, self.expression.subqueries)
+
+    def _case(self, yes: str, no: str) -> str:
+        # Of an AND both sides may be computed; of a CASE only what is reached.
+        for condition in (self.expression, *reversed(self.after)):
+            yes = f"CASE WHEN {condition.text} THEN {yes} ELSE {no} END"
+        return yes
 
 
 def grouped_filter(
@@ -40,32 +78,65 @@ def grouped_filter(
     """
     by_name = {column.name: column for column in columns}
     ranges: dict[str, dict[int, Condition]] = {}
-    others: dict[str, tuple[Expression, int]] = {}
+    others: dict[_Test, int] = {}
     for number in members_of(queries):
-        for expression in conditions.get(number, ()):
+        asked = tuple(conditions.get(number, ()))
+        for position, expression in enumerate(asked):
             found = _single_column_condition(expression, by_name)
             if found is None:
-                _, known = others.get(expression.text, (expression, 0))
-                others[expression.text] = (expression, known | (1 << number))
+                test = _Test(expression, asked[:position] if can_fail(expression) else ())
+                others[test] = others.get(test, 0) | (1 << number)
                 continue
             name, condition = found
             of_column = ranges.setdefault(name, {})
             before = of_column.get(number)
             of_column[number] = condition if before is None else before.and_(condition)
+    prefilter = _prefilter(ranges, others, by_name, queries)
+    if queries.bit_length() > WORD_BITS:
+        made, steps = _searched(ranges, others, by_name, queries)
+        return GroupedFilter(made, prefilter, steps)
+    factors = [
+        _tree(by_name[name], {1 << n: condition for n, condition in of_column.items()}, queries)
+        for name, of_column in ranges.items()
+    ]
+    factors += [test.word(asking, queries) for test, asking in others.items()]
+    return GroupedFilter((both(*factors) if factors else constant(queries),), prefilter)
+
+
+def _searched(
+    ranges: Mapping[str, Mapping[int, Condition]],
+    others: Mapping[_Test, int],
+    columns: Mapping[str, Column],
+    queries: int,
+) -> tuple[tuple[Expression, ...], tuple[tuple[Named, ...], ...]]:
+    """The words of more queries than one holds, and the steps before them."""
+    searches = []
+    for number, (name, of_column) in enumerate(ranges.items()):
+        conditions = {1 << n: condition for n, condition in of_column.items()}
+        cuts, sets = _segments(conditions, queries)
+        of_null = _of_null(conditions, queries)
+        searches.append(Search.over(f"place {number}", columns[name], cuts, sets, of_null))
+    tests = {Column(f"test {number}", "int", False): test for number, test in enumerate(others)}
+    asked = [Named(c.name, test.as_number()) for c, test in tests.items()]
+    levels = list(zip_longest(*(search.steps() for search in searches)))
+    steps = [tuple(each for each in level if each is not None) for level in levels]
+    if asked:
+        steps = [(*steps[0], *asked), *steps[1:]] if steps else [tuple(asked)]
     count = word_count(queries.bit_length())
-    made = []
+    found = []
     for number, everyone in enumerate(words(queries, count)):
-        factors = [
-            _tree(by_name[name], _in_word(of_column, number, count), everyone)
-            for name, of_column in ranges.items()
-        ]
-        factors += [
-            _test(expression, words(asking, count)[number], everyone)
-            for expression, asking in others.values()
-        ]
-        telling = [each for each in factors if each is not None]
-        made.append(both(*telling) if telling else constant(everyone))
-    return GroupedFilter(tuple(made), _prefilter(ranges, others, by_name, queries))
+        if not everyone:
+            found.append(constant(0))
+            continue
+        factors = [s.word([words(each, count)[number] for each in s.sets]) for s in searches]
+        for column, (test, asking) in zip(tests, others.items(), strict=True):
+            mask = words(asking, count)[number]
+            if mask:
+                met = f"({quote(column.name)} = 1)"
+                text = f"CASE WHEN {met} THEN {everyone}L ELSE {everyone & ~mask}L END"
+                factors.append(Expression(text, "bigint", False, test.expression.subqueries))
+        found.append(both(*factors) if factors else constant(everyone))
+    return tuple(found), tuple(steps)
 
 
 def _single_column_condition(
@@ -78,28 +149,22 @@ def _single_column_condition(
     return None if condition is None else (name, condition)
 
 
-def _in_word(of_column: Mapping[int, Condition], word: int, count: int) -> dict[int, Condition]:
-    """The conditions of the queries of one word, by their bit in it."""
-    return {
-        words(1 << number, count)[word]: condition
-        for number, condition in of_column.items()
-        if words(1 << number, count)[word]
-    }
-
-
-def _tree(column: Column, conditions: Mapping[int, Condition], everyone: int) -> Expression | None:
-    """The word of those queries that want a row with the column's value; None: all of them."""
-    if not conditions:
-        return None
+def _tree(column: Column, conditions: Mapping[int, Condition], everyone: int) -> Expression:
+    """The word of those queries that want a row with the column's value."""
     cuts, sets = _segments(conditions, everyone)
     text = _search(cuts, sets, column)
-    of_null = everyone
-    for bit, condition in conditions.items():
-        if condition.of_null is not True:
-            of_null &= ~bit
+    of_null = _of_null(conditions, everyone)
     if column.nullable and not (len(sets) == 1 and of_null == sets[0]):
         text = f"CASE WHEN ({quote(column.name)} IS NULL) THEN {of_null}L ELSE {text} END"
     return Expression(text, "bigint", False)
+
+
+def _of_null(conditions: Mapping[int, Condition], everyone: int) -> int:
+    """The queries that want a row in which the column is null."""
+    for bit, condition in conditions.items():
+        if condition.of_null is not True:
+            everyone &= ~bit
+    return everyone
 
 
 def _segments(conditions: Mapping[int, Condition], everyone: int) -> tuple[list[Cut], list[int]]:
@@ -134,22 +199,18 @@ def _search(cuts: Sequence[Cut], sets: Sequence[int], column: Column) -> str:
     return f"CASE WHEN {cut_test(cuts[middle], column)} THEN {before} ELSE {after} END"
 
 
-def _test(expression: Expression, asking: int, everyone: int) -> Expression | None:
-    if not asking:
-        return None
-    others = everyone & ~asking
-    text = f"CASE WHEN {expression.text} THEN {everyone}L ELSE {others}L END"
-    return Expression(text, "bigint", False, expression.subqueries)
-
-
 def _prefilter(
     ranges: Mapping[str, Mapping[int, Condition]],
-    others: Mapping[str, tuple[Expression, int]],
+    others: Mapping[_Test, int],
     columns: Mapping[str, Column],
     queries: int,
 ) -> tuple[Expression, ...]:
     """Plain conditions that every wanted row meets: files can be skipped by them."""
-    found = [expression for expression, asking in others.values() if asking == queries]
+    found = [
+        test.expression
+        for test, asking in others.items()
+        if asking == queries and not can_fail(test.expression)
+    ]
     for name, of_column in ranges.items():
         if len(of_column) == queries.bit_count():
             found += _hull(columns[name], of_column.values())

@@ -26,7 +26,7 @@ from headway.plan.nodes import (
     QueryPlan,
     Scan,
 )
-from headway.plan.sources import Source
+from headway.plan.sources import FileSource, Source
 from headway.sharing.parts import is_made_of_parts
 
 _KINDS = {
@@ -37,6 +37,13 @@ _KINDS = {
     JoinKind.SEMI: JoinKind.SEMI,
     JoinKind.ANTI: JoinKind.ANTI,
 }
+
+MATCHED = "matched?"
+"""In place of a field: whether a left join has found a row of the table."""
+_WHOLE_LINES = ("csv", "json")
+"""Formats whose rows are judged by the fields that are asked for."""
+_CORRUPT = "_corrupt_record"
+_ANSI = ("spark.sql.ansi.enabled", "true")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +142,10 @@ def _refuse(node: Node, reason: str) -> NoReturn:
 
 def _member(query: str, node: Node, settings: tuple[tuple[str, str], ...]) -> Member | None:
     """The member with this node on top; None for operators that are always above members."""
-    if isinstance(node, Aggregate) and not all(map(is_made_of_parts, node.aggregates)):
-        return None  # the rows below it may be shared
+    if isinstance(node, Aggregate):
+        ansi = _ANSI in settings
+        if not all(is_made_of_parts(call, ansi=ansi) for call in node.aggregates):
+            return None  # the rows below it may be shared
     top = node.input if isinstance(node, Aggregate) else node
     if not isinstance(top, Project | Filter | Join | Scan):
         return None
@@ -189,6 +198,8 @@ class _Tree:
         _refuse(node, "only tables, filters, projections and joins are shared")
 
     def _table(self, node: Scan) -> Columns:
+        if _is_judged_by_fields(node):
+            _refuse(node, "which rows it has depends on the columns that are read")
         number = len(self.tables)
         fields = {c.field: replace(c.column, name=c.field) for c in node.columns}
         self.tables.append(Table(node.source, fields))
@@ -226,7 +237,7 @@ class _Tree:
         self._attach(node, kind, number, resolved, [*own, *conditions])
         if kind is not JoinKind.LEFT:
             return below
-        return {**below, **{name: replace(e, nullable=True) for name, e in beside.items()}}
+        return {**below, **{name: _if_matched(e, number) for name, e in beside.items()}}
 
     def _check_keys(self, node: Join, keys: tuple[JoinKey, ...]) -> None:
         left = {n for n, table in enumerate(self.tables) if table.join is JoinKind.LEFT}
@@ -252,6 +263,26 @@ class _Tree:
         self.tables[number] = replace(
             self.tables[number], join=kind, keys=keys, conditions=tuple(conditions)
         )
+
+
+def _if_matched(expression: Expression, number: int) -> Expression:
+    """What a left join adds of its second side, which is empty where it found no row. Columns are
+    emptied by themselves; what is computed of them may have a value all the same."""
+    if expression.column is not None:
+        return replace(expression, nullable=True)
+    found = quote(f"{number}.{MATCHED}")
+    return Expression(f"CASE WHEN {found} THEN {expression.text} END", expression.type, True)
+
+
+def _is_judged_by_fields(node: Scan) -> bool:
+    """Whether other rows, or other values, come of a scan that reads more columns."""
+    source = node.source
+    if not isinstance(source, FileSource) or source.format not in _WHOLE_LINES:
+        return False
+    told = {key.lower(): value for key, value in source.options}
+    permissive = told.get("mode", "PERMISSIVE").upper() == "PERMISSIVE"
+    named = "columnnameofcorruptrecord" in told or _CORRUPT in (source.schema or "")
+    return not permissive or named
 
 
 def _turned(key: JoinKey) -> JoinKey:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headway.sharing.checkpoints import seconds_with_failures
+from headway.sharing.checkpoints import seconds_of
 from headway.sharing.cost_model import CostModel
 from headway.sharing.costs import Work
+from headway.sharing.failures import NEVER, Failures, Stage, stages_of
 from headway.sharing.global_plan import Candidate, GlobalPlan
 from headway.sharing.overlap import OverlapGraph
 
 WEAK_OVERLAP = 0.15
+LARGEST_PART = 0.5
+ENOUGH = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,15 @@ class Rules:
     """How mini-batches are closed. With a `fixed_size` the rules do not count."""
 
     weak_overlap: float = WEAK_OVERLAP
+    largest_part: float = LARGEST_PART
+    """Of the time that is left, what `enough` queries or more may be expected to take together: the
+    other part makes up for a prediction that was wrong, or for a failure."""
+    enough: int = ENOUGH
     fixed_size: int | None = None
     shared_costs: bool = True
-    failures_per_hour: float = 0.0
-    workers: int = 1
+    failures: Failures = NEVER
+    checkpoint_budget: float = 0.0
+    """Seconds that checkpoints may still take."""
 
 
 def next_mini_batch(
@@ -80,11 +88,16 @@ def next_mini_batch(
     for number in order:
         query = queries[number]
         grown = _grown(batch, query, model, rules)
-        if rules.fixed_size is None and grown.seconds > min(left, remaining[number]):
-            if not batch.queries:
-                continue  # too long by itself: another one may fit
-            batch.closed_by = f"with {query.name} it would take longer than is left"
-            return batch
+        if rules.fixed_size is None:
+            limit = min(left, remaining[number])
+            if grown.seconds > limit:
+                if not batch.queries:
+                    continue  # too long by itself: another one may fit
+                batch.closed_by = f"with {query.name} it would take longer than is left"
+                return batch
+            if len(batch.queries) >= rules.enough and grown.seconds > rules.largest_part * limit:
+                batch.closed_by = f"with {query.name} it would take much of what is left"
+                return batch
         batch = grown
         left = min(left, remaining[number])
         waiting.remove(number)
@@ -106,7 +119,20 @@ def _grown(batch: MiniBatch, query: BatchQuery, model: CostModel, rules: Rules) 
     for candidate in query.candidates:
         plan.add(candidate)
     grown = MiniBatch([*batch.queries, query], plan, closed_by=batch.closed_by)
-    grown.seconds = seconds_with_failures(
-        model.cautious(grown.work), rules.failures_per_hour, rules.workers
-    )
+    grown.seconds = _expected(grown, model, rules)
     return grown
+
+
+def _expected(batch: MiniBatch, model: CostModel, rules: Rules) -> float:
+    """With the margin, the failures that are expected, and checkpoints against them."""
+    if rules.failures.per_hour <= 0 or batch.plan is None:
+        return model.cautious(batch.work)
+    stages: list[Stage] = []
+    for number, planned in enumerate(batch.plan.chains):
+        stages += stages_of(str(number), planned, model.rates, rules.failures)
+    for query in batch.queries:
+        if not query.candidates:
+            seconds = model.predict(query.alone)
+            tasks = rules.failures.workers
+            stages.append(Stage(query.name, 0, seconds, tasks, 1, 0.0, last=True))
+    return seconds_of(stages, rules.failures, rules.checkpoint_budget) * (1 + model.margin)

@@ -15,6 +15,11 @@ from headway.plan.nodes import AggregateCall
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
+_WIDEST_SUM = 28
+"""Digits of decimals of which ten thousand millions can be added in 38."""
+_WIDEST_AVERAGE = 15
+"""Digits of decimals whose average can be rounded twice without harm: the first time to nine more
+places than the second, for fewer than a thousand million rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,12 @@ def whole_of(call: AggregateCall, named: Callable[[Expression], Expression]) -> 
     return maker(call, argument)
 
 
-def is_made_of_parts(call: AggregateCall) -> bool:
+def is_made_of_parts(call: AggregateCall, *, ansi: bool = True) -> bool:
+    """Without `ansi` a sum that overflows is null, which a sum of sums would leave out."""
+    if not ansi and call.function == "sum" and call.arguments:
+        number = _DECIMAL.fullmatch(call.arguments[0].type)
+        if number is not None and int(number[1]) > _WIDEST_SUM:
+            return False
     return whole_of(call, lambda expression: expression) is not None
 
 
@@ -92,6 +102,8 @@ def _average(call: AggregateCall, argument: Expression | None) -> Whole | None:
     counted = Part("count", argument, "bigint")
     number = _DECIMAL.fullmatch(argument.type)
     if number is not None:
+        if int(number[1]) > _WIDEST_AVERAGE:
+            return None
         made = sum_type(argument.type)
         assert made is not None
         merged_type = sum_type(made)
@@ -105,6 +117,8 @@ def _average(call: AggregateCall, argument: Expression | None) -> Whole | None:
             return f"CASE WHEN ({merged[1].text} > 0L) THEN {value} END"
 
         return Whole((summed, counted), (("sum", merged_type), ("sum", "bigint")), decimal)
+    if argument.type == "bigint":
+        return _average_of_bigints(argument, counted)
     if argument.type not in _WHOLE:
         return None
     summed = Part("sum", argument, "bigint")
@@ -114,6 +128,21 @@ def _average(call: AggregateCall, argument: Expression | None) -> Whole | None:
         return f"CASE WHEN ({merged[1].text} > 0L) THEN {value} END"
 
     return Whole((summed, counted), (("sum", "bigint"), ("sum", "bigint")), whole)
+
+
+def _average_of_bigints(argument: Expression, counted: Part) -> Whole:
+    """Their sum may overflow where the average does not: the upper and the lower half of their bits
+    are summed apart, and added up as doubles, which Spark computes the average of."""
+    upper = Expression(f"shiftright({argument.text}, 32)", "bigint")
+    lower = Expression(f"({argument.text} & 4294967295L)", "bigint")
+    parts = (Part("sum", upper, "bigint"), Part("sum", lower, "bigint"), counted)
+
+    def whole(merged: tuple[Expression, ...]) -> str:
+        high, low, count = (f"CAST({each.text} AS DOUBLE)" for each in merged)
+        value = f"(((4.294967296E9D * {high}) + {low}) / {count})"
+        return f"CASE WHEN ({merged[2].text} > 0L) THEN {value} END"
+
+    return Whole(parts, (("sum", "bigint"),) * 3, whole)
 
 
 _WHOLES: dict[str, Callable[[AggregateCall, Expression | None], Whole | None]] = {

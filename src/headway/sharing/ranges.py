@@ -10,7 +10,7 @@ import datetime
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from math import isfinite
 from typing import Any
 
@@ -25,6 +25,8 @@ _START: Cut = (-1, None, False)
 _END: Cut = (1, None, False)
 _WHOLE = {"tinyint": "Y", "smallint": "S", "int": "", "bigint": "L"}
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_DIGITS = Context(prec=76)
+"""More than any decimal has; Python computes with 28 of them by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +244,7 @@ def _decimal(value: Decimal, precision: int, scale: int) -> Decimal:
     assert isinstance(exponent, int)
     if -exponent > scale or len(digits) + exponent > precision - scale:
         raise _NoRanges
-    return value.quantize(Decimal(1).scaleb(-scale))
+    return value.quantize(Decimal(1).scaleb(-scale), context=_DIGITS)
 
 
 def _double(node: tree.Expr) -> float:

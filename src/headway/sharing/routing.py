@@ -90,8 +90,9 @@ class _Columns:
 
     def __init__(self, count: int) -> None:
         self.words = word_columns("set", count)
-        self._keys: dict[str, list[Column]] = {}
-        self._arguments: dict[str, list[Column]] = {}
+        self._keys: dict[tuple[str, bool], list[Column]] = {}
+        self._arguments: dict[tuple[str, bool], list[Column]] = {}
+        """By type; apart for those that are summed: a sum may overflow where none was asked for."""
         self.slots: dict[tuple[str, str, str | None], Column] = {}
         self.places: dict[int, tuple[dict[str, Column], dict[Part, Column]]] = {}
 
@@ -107,20 +108,24 @@ class _Columns:
         test = " OR ".join(tests)
         keys: dict[str, Column] = {}
         parts: dict[Part, Column] = {}
-        used: dict[str, int] = {}
+        used: dict[tuple[str, bool], int] = {}
         for key in found.keys:
             column = _taken(self._keys, "key", key.type, used)
             row[column.name] = guarded(key, test)
             keys[key.text] = column
         used = {}
         arguments: dict[str, Column] = {}
+        summed = {p.argument.text for p in found.parts if p.argument and p.function == "sum"}
         for part in found.parts:
             if part.argument is None:
                 source = None
             else:
                 if part.argument.text not in arguments:
-                    column = _taken(self._arguments, "value", part.argument.type, used)
-                    arguments[part.argument.text] = column
+                    text = part.argument.text
+                    column = _taken(
+                        self._arguments, "value", part.argument.type, used, text in summed
+                    )
+                    arguments[text] = column
                     row[column.name] = guarded(part.argument, test)
                 source = arguments[part.argument.text].name
             slot = (part.function, part.type, source)
@@ -139,11 +144,18 @@ class _Columns:
         return [c for each in self._keys.values() for c in each]
 
 
-def _taken(known: dict[str, list[Column]], name: str, ddl: str, used: dict[str, int]) -> Column:
+def _taken(
+    known: dict[tuple[str, bool], list[Column]],
+    name: str,
+    ddl: str,
+    used: dict[tuple[str, bool], int],
+    summed: bool = False,
+) -> Column:
     """The next column of the type that the class does not use yet."""
-    of_type = known.setdefault(ddl, [])
-    number = used.get(ddl, 0)
-    used[ddl] = number + 1
+    kind = (ddl, summed)
+    of_type = known.setdefault(kind, [])
+    number = used.get(kind, 0)
+    used[kind] = number + 1
     if number == len(of_type):
         of_type.append(Column(f"{name}_{sum(map(len, known.values()))}", ddl, True))
     return of_type[number]

@@ -53,11 +53,15 @@ def shape_of(member: Member, rows: Callable[[Source], float]) -> Shape | NotShar
         if number not in reached:
             after = frozenset().union(*(tables_read(key.left) for key in table.keys))
             steps.append(Step(number, table.join, table.keys, after))
+    needless = _tested_by_joins(steps)
     own: dict[int, list[Expression]] = {
-        number: list(table.conditions) for number, table in enumerate(member.tables)
+        number: [c for c in table.conditions if c.text not in needless]
+        for number, table in enumerate(member.tables)
     }
     across = [key.condition for key in left_over]
     for condition in member.conditions:
+        if condition.text in needless:
+            continue
         read = tables_read(condition) or {root}
         (first, *others) = read
         if others or member.tables[first].join is not JoinKind.INNER:
@@ -66,6 +70,18 @@ def shape_of(member: Member, rows: Callable[[Source], float]) -> Shape | NotShar
             own[first].append(condition)
     found = {number: tuple(conditions) for number, conditions in own.items()}
     return Shape(member, root, tuple(steps), found, tuple(across))
+
+
+def _tested_by_joins(steps: list[Step]) -> set[str]:
+    """That keys are not null: a join drops those rows anyway, and Spark asks for it everywhere."""
+    found: set[str] = set()
+    for step in steps:
+        for key in step.keys:
+            if not key.null_safe:
+                dropped = step.join in (JoinKind.INNER, JoinKind.SEMI)
+                sides = (key.left, key.right) if dropped else (key.right,)
+                found |= {f"({s.text} IS NOT NULL)" for s in sides if s.column is not None}
+    return found
 
 
 def _walk(member: Member, root: int, inner: list[int]) -> tuple[list[Step], list[JoinKey]]:

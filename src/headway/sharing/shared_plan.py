@@ -35,10 +35,11 @@ from headway.plan.nodes import (
     WindowCall,
 )
 from headway.plan.sources import Source
-from headway.sharing.chains import Chain, Role, Seat, column_name
-from headway.sharing.classes import RowClass
+from headway.sharing.chains import Chain, Role, Seat, column_name, own_name
+from headway.sharing.classes import RowClass, test_of
+from headway.sharing.failing import can_fail
 from headway.sharing.grouped_filters import grouped_filter
-from headway.sharing.members import field_of, table_of
+from headway.sharing.members import MATCHED, field_of, table_of
 from headway.sharing.query_sets import (
     both,
     constant,
@@ -66,13 +67,16 @@ class SharedPlan:
     """The rows after each join of the chain, in order: where the plan can be cut."""
 
 
-def shared_plan(chain: Chain, is_unique: IsUnique) -> SharedPlan:
-    return _Builder(chain, is_unique).build()
+def shared_plan(chain: Chain, is_unique: IsUnique, *, dropping: bool = True) -> SharedPlan:
+    """Rows of the large table that no query wants are dropped before the first join, when
+    `dropping`; after it in any case."""
+    return _Builder(chain, is_unique, dropping=dropping).build()
 
 
 class _Builder:
-    def __init__(self, chain: Chain, is_unique: IsUnique) -> None:
+    def __init__(self, chain: Chain, is_unique: IsUnique, *, dropping: bool) -> None:
         self._chain = chain
+        self._dropping = dropping or not chain.roles
         self._is_unique = is_unique
         self._count = word_count(len(chain.seats))
         self._fields = _fields_of(chain)
@@ -125,17 +129,23 @@ class _Builder:
         prefilter = conjunction(found.prefilter)
         if prefilter is not None:
             scan = Filter(scan, prefilter)
+        for step in found.steps:
+            passed = {c.name: Named(c.name, column_reference(c)) for c in scan.schema}
+            scan = Project(scan, tuple({**passed, **{each.name: each for each in step}}.values()))
         made = self._wanted(label)
         values = [*found.words, *(constant(0) for _ in range(self._count - len(found.words)))]
         outputs = [
             Named(c.name, column_reference(c)) for c in columns.values() if c.name in self._passed
         ]
         outputs += [Named(c.name, value) for c, value in zip(made, values, strict=True)]
-        return Filter(Project(scan, tuple(outputs)), is_any(made))
+        rows = Project(scan, tuple(outputs))
+        if label == self._chain.root and not self._dropping:
+            return rows
+        return Filter(rows, is_any(made))
 
     def _wanted(self, label: str) -> tuple[Column, ...]:
         """The words that say which queries want a row of a table."""
-        return word_columns(column_name(label, "wanted"), self._count)
+        return word_columns(own_name("wanted", label), self._count)
 
     # Joins.
 
@@ -191,11 +201,16 @@ class _Builder:
         semi = kinds.get(JoinKind.SEMI, 0)
         fields = [key.right.column for key in role.keys]
         plain = tuple(name for name in fields if name is not None)
-        unique = len(plain) == len(fields) and self._is_unique(role.source, plain)
+        # A null finds nothing, and may be there often; but not where nulls are equal.
+        unique = (
+            len(plain) == len(fields)
+            and not any(key.null_safe for key in role.keys)
+            and self._is_unique(role.source, plain)
+        )
         first, of_key = None, wanted
         if not unique:
             table, first, of_key = self._numbered(table, role, keys, left | semi | anti)
-        made = word_columns(column_name(role.label, "queries"), self._count)
+        made = word_columns(own_name("queries", role.label), self._count)
         values = [
             _passing_word(*each, first=first)
             for each in zip(
@@ -220,7 +235,7 @@ class _Builder:
         wanted = self._wanted(role.label)
         partition = tuple(key.right for key in keys)
         order = tuple(SortKey(column_reference(c)) for c in table.schema)
-        position = Column(column_name(role.label, "position"), "int", False)
+        position = Column(own_name("position", role.label), "int", False)
         numbered = Window(table, partition, order, (WindowCall(position, "row_number", ()),))
         first = f"({quote(position.name)} = 1)"
         if not asking:
@@ -230,11 +245,11 @@ class _Builder:
             of_word = []
             for bit in members_of(word):
                 found = Expression(f"({quote(column.name)} & {1 << bit}L)", "bigint", False)
-                name = f"{column.name}_{bit}"
+                name = f"{column.name} bit {bit}"
                 of_word.append(WindowCall(Column(name, "bigint", True), "max", (found,)))
             calls.append(of_word)
         gathered = Window(numbered, partition, (), tuple(call for each in calls for call in each))
-        made = word_columns(column_name(role.label, "any"), self._count)
+        made = word_columns(own_name("any", role.label), self._count)
         outputs = [Named(c.name, column_reference(c)) for c in numbered.schema]
         for column, of_word in zip(made, calls, strict=True):
             bits = either(constant(0), *(column_reference(call.column) for call in of_word))
@@ -257,21 +272,25 @@ class _Builder:
         return {seat.labels[table_of(name)] for name in condition.columns}
 
     def _tested(self, node: Node, tests: list[tuple[Seat, Expression]], number: int) -> Node:
-        """Takes their bits from the rows that fail the conditions of some queries."""
-        asking: dict[str, int] = {}
+        """Takes their bits from the rows that fail the conditions of some queries. A condition that
+        may fail is asked after those before it, of rows that its queries want."""
+        asking: dict[tuple[str, ...], int] = {}
+        before: dict[int, list[str]] = {}
         for seat, condition in tests:
             text = self.named(seat, condition).text
-            asking[text] = asking.get(text, 0) | (1 << seat.number)
+            earlier = before.setdefault(seat.number, [])
+            asked = (*earlier, text) if can_fail(condition) else (text,)
+            asking[asked] = asking.get(asked, 0) | (1 << seat.number)
+            earlier.append(text)
         made = word_columns(f"queries_{number}_tested", self._count)
         values = []
-        for position, before in enumerate(self._words):
+        for position, word in enumerate(self._words):
             everyone = words(self._chain.everyone, self._count)[position]
-            factors = [column_reference(before)]
-            for text, queries in asking.items():
-                word = words(queries, self._count)[position]
-                if word:
-                    tested = f"CASE WHEN {text} THEN {everyone}L ELSE {everyone & ~word}L END"
-                    factors.append(Expression(tested, "bigint", False))
+            factors = [column_reference(word)]
+            for texts, queries in asking.items():
+                mask = words(queries, self._count)[position]
+                if mask:
+                    factors.append(_left_by(texts, word, mask, everyone))
             values.append(both(*factors))
         kept = [c for c in node.schema if c not in self._words]
         return self._with_words(node, kept, made, values)
@@ -291,7 +310,10 @@ class _Builder:
             label = seat.labels[number]
             at, word = next((n, w) for n, w in enumerate(words(1 << seat.number, self._count)) if w)
             found = quote(self._wanted(label)[at].name)
-            return f"CASE WHEN ((coalesce({found}, 0L) & {word}L) > 0L) THEN {column} END"
+            matched = f"((coalesce({found}, 0L) & {word}L) > 0L)"
+            return (
+                matched if field_of(name) == MATCHED else f"CASE WHEN {matched} THEN {column} END"
+            )
 
         replaced = substitute(expression.text, text)
         return Expression(replaced, expression.type, expression.nullable)
@@ -326,7 +348,7 @@ def _read_by(seat: Seat) -> Iterable[str]:
     expressions = [e for conditions in shape.own.values() for e in conditions]
     expressions += [e for step in shape.steps for key in step.keys for e in (key.left, key.right)]
     expressions += _above(seat)
-    return sorted({name for e in expressions for name in e.columns})
+    return sorted({name for e in expressions for name in e.columns if field_of(name) != MATCHED})
 
 
 def _above(seat: Seat) -> list[Expression]:
@@ -334,6 +356,16 @@ def _above(seat: Seat) -> list[Expression]:
     member = seat.shape.member
     expressions = [*seat.shape.across, *(output.expression for output in member.outputs)]
     return expressions + [e for call in member.calls or () for e in call.expressions()]
+
+
+def _left_by(texts: tuple[str, ...], column: Column, asking: int, everyone: int) -> Expression:
+    """The queries that conditions leave in a row's word, asked one after the other."""
+    others = everyone & ~asking
+    text = f"{everyone}L"
+    for condition in reversed(texts):
+        text = f"CASE WHEN {condition} THEN {text} ELSE {others}L END"
+    text = f"CASE WHEN {test_of(column, asking)} THEN {text} ELSE {others}L END"
+    return Expression(text, "bigint", False)
 
 
 def _passing_word(

@@ -2,9 +2,12 @@ package headway;
 
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.ScalarSubquery;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.adaptive.LogicalQueryStage;
 import org.apache.spark.sql.types.DataType;
 
 /**
@@ -18,11 +21,18 @@ import org.apache.spark.sql.types.DataType;
  */
 public final class TreeText {
 
+    /** What the name of an RDD begins with that reads a kept state. */
+    public static final String STATE = "headway-state ";
+
     private static final Object NONE = new Object();
     private static final java.util.Map METHODS = new java.util.concurrent.ConcurrentHashMap();
 
     private final StringBuilder text = new StringBuilder();
     private final java.util.Map types = new java.util.LinkedHashMap();
+    private java.util.Map held = java.util.Collections.EMPTY_MAP;
+    private java.util.Map subqueries = java.util.Collections.EMPTY_MAP;
+    private java.util.List used = null;
+    private java.util.List nodes = null;
 
     /** For py4j, which calls methods of objects with less ado than those of classes. */
     public TreeText() {
@@ -113,19 +123,38 @@ public final class TreeText {
         return false;
     }
 
-    private static String written(TreeNode root) {
+    /**
+     * A plan that is being run. `held` has, by node whose rows are there, the number of its state
+     * and the places of its columns in that, as an array of int: it is written as a leaf, and the
+     * number is added to `used`. `subqueries` are the present plans of scalar subqueries. All nodes
+     * are added to `nodes`, and have their place there under "@".
+     */
+    public static String running(LogicalPlan root, java.util.Map held, java.util.Map subqueries,
+        java.util.List used, java.util.List nodes) {
         TreeText tree = new TreeText();
-        tree.text.append("{\"deterministic\":");
-        tree.text.append(!(root instanceof LogicalPlan) || ((LogicalPlan) root).deterministic());
-        tree.text.append(",\"nodes\":");
-        tree.writeTree(root);
-        tree.text.append(",\"types\":[");
-        java.util.Iterator found = tree.types.keySet().iterator();
+        tree.held = held;
+        tree.subqueries = subqueries;
+        tree.used = used;
+        tree.nodes = nodes;
+        return tree.whole(root);
+    }
+
+    private static String written(TreeNode root) {
+        return new TreeText().whole(root);
+    }
+
+    private String whole(TreeNode root) {
+        text.append("{\"deterministic\":");
+        text.append(!(root instanceof LogicalPlan) || ((LogicalPlan) root).deterministic());
+        text.append(",\"nodes\":");
+        writeTree(root);
+        text.append(",\"types\":[");
+        java.util.Iterator found = types.keySet().iterator();
         while (found.hasNext()) {
-            tree.writeString(((DataType) found.next()).json());
-            tree.text.append(found.hasNext() ? "," : "");
+            writeString(((DataType) found.next()).json());
+            text.append(found.hasNext() ? "," : "");
         }
-        return packed(tree.text.append("]}").toString());
+        return packed(text.append("]}").toString());
     }
 
     /**
@@ -185,11 +214,25 @@ public final class TreeText {
     }
 
     private void writeNode(TreeNode node, TreeNode root) {
+        Object state = held.get(node);
+        if (state == null && nodes != null && node instanceof LogicalQueryStage) {
+            LogicalPlan inner = ((LogicalQueryStage) node).logicalPlan();
+            writeNode(inner, node == root ? inner : root);
+            return;
+        }
         text.append(node == root ? "" : ",");
+        if (state != null) {
+            writeHeld((LogicalPlan) node, (int[]) state);
+            return;
+        }
         scala.collection.Seq children = node.children();
         text.append("{\"class\":");
         writeString(node.getClass().getName());
         text.append(",\"num-children\":").append(children.length());
+        if (nodes != null) {
+            text.append(",\"@\":").append(nodes.size());
+            nodes.add(node);
+        }
         if (node instanceof Literal) {
             writeLiteral((Literal) node);
         } else {
@@ -206,6 +249,31 @@ public final class TreeText {
         }
     }
 
+    private void writeHeld(LogicalPlan node, int[] state) {
+        Integer number = Integer.valueOf(state[0]);
+        if (!used.contains(number)) {
+            used.add(number);
+        }
+        text.append("{\"class\":\"headway.Held\",\"num-children\":0,\"state\":").append(number);
+        text.append(",\"places\":[");
+        for (int i = 1; i < state.length; i++) {
+            text.append(i == 1 ? "" : ",").append(state[i]);
+        }
+        text.append(']');
+        writeName("output");
+        writeSequence(node.output());
+        writeFactsOfPlan(node);
+        text.append('}');
+    }
+
+    /** The text of a nested constant; Spark has none of one that it has folded. */
+    public static String constant(Object literal) {
+        Literal folded = (Literal) literal;
+        Object value = org.apache.spark.sql.catalyst.CatalystTypeConverters.convertToScala(
+            folded.value(), folded.dataType());
+        return Literal.create(value, folded.dataType()).sql();
+    }
+
     private void writeLiteral(Literal literal) {
         Object value = literal.value();
         String kind = literal.dataType().typeName();
@@ -219,10 +287,19 @@ public final class TreeText {
         scala.Product product = (scala.Product) node;
         for (int i = 0; i < product.productArity(); i++) {
             Object value = product.productElement(i);
+            if (value instanceof LogicalPlan && node instanceof ScalarSubquery) {
+                Object live = subqueries.get(Long.valueOf(((ScalarSubquery) node).exprId().id()));
+                value = live == null ? value : live;
+            }
             if (!(value instanceof scala.Option) || ((scala.Option) value).isDefined()) {
                 writeName(product.productElementName(i));
                 writeField(value, children);
             }
+        }
+        if (node instanceof LogicalRDD && ((LogicalRDD) node).rdd().name() != null
+            && ((LogicalRDD) node).rdd().name().startsWith(STATE)) {
+            writeName("state");
+            writeString(((LogicalRDD) node).rdd().name().substring(STATE.length()));
         }
         Object identity = call(node, "exprId");
         if (identity != null && !hasField(product, "exprId")) {

@@ -26,11 +26,18 @@ class QueryWatch:
     """Counts the pipelines of one running query; cheap enough to ask a few times a second."""
 
     def __init__(self, frame: DataFrame, group: str) -> None:
-        self._frame = frame
+        self.frame = frame
+        """What is being run."""
+        self.written = False
+        """Whether its last step is that the executors write the rows down."""
         self._tracker = frame.sparkSession.sparkContext.statusTracker()
         self._group = group
         self._total: int | None = None
         self._finished: set[int] = set()
+
+    def follow(self, frame: DataFrame) -> None:
+        """That frame is what is being run now, and writes the rows down."""
+        self.frame, self.written = frame, True
 
     def count(self) -> PipelineCount:
         try:
@@ -53,6 +60,6 @@ class QueryWatch:
         return PipelineCount(min(len(self._finished), self._total - 1), self._total)
 
     def _exchanges(self) -> int:
-        text = str(self._frame._jdf.queryExecution().executedPlan().toString())
+        text = str(self.frame._jdf.queryExecution().executedPlan().toString())
         initial = text.split("== Initial Plan ==")[-1]
         return len(_EXCHANGE.findall(initial))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headway.base.errors import PlanNotImportable
 from headway.plan.expressions import Column, Expression, quote
 from headway.plan.nodes import Aggregate, AggregateCall, Named, Node, Project
-from headway.spark.tree import Tree
+from headway.spark.tree import FACTS, Tree
 
 if TYPE_CHECKING:
     from headway.spark.operators import OperatorReader
@@ -112,6 +112,34 @@ def select(source: Node, outputs: list[Named]) -> Node:
     return Project(source, tuple(distinct.values()))
 
 
+def exact(tree: Tree) -> Tree:
+    """The expression without what Spark makes of sums and averages of short decimals in plans that
+    it runs: it sums their digits as integers, and averages them as doubles."""
+    tree.children[:] = [exact(child) for child in tree.children]
+    if tree.name == "MakeDecimal" and _reads_digits(tree.children[0], "Sum"):
+        return _with_type_of(tree, tree.children[0])
+    if tree.name == "Cast" and tree.children[0].name == "Divide":
+        inner = tree.children[0].children[0]
+        if _reads_digits(inner, "Average"):
+            return _with_type_of(tree, inner)
+    return tree
+
+
+def _reads_digits(tree: Tree, function: str) -> bool:
+    """Whether it is that function of digits; if so, it is made one of the decimals."""
+    while tree.name in ("WindowExpression", "AggregateExpression"):
+        tree = tree.children[0]
+    if tree.name != function or tree.children[0].name != "UnscaledValue":
+        return False
+    tree.children[0] = tree.children[0].children[0]
+    return True
+
+
+def _with_type_of(outer: Tree, inner: Tree) -> Tree:
+    inner.fields[FACTS] = [outer.fields[FACTS][0], *inner.fields[FACTS][1:]]
+    return inner
+
+
 class _AggregateReader:
     def __init__(self, reader: OperatorReader, source: Node) -> None:
         self._reader = reader
@@ -123,7 +151,7 @@ class _AggregateReader:
         reader = self._reader
         for item in tree.expression_list("groupingExpressions"):
             self._add_key(item)
-        items = tree.expression_list("aggregateExpressions")
+        items = [exact(item) for item in tree.expression_list("aggregateExpressions")]
         types = reader.output_types(tree)
         made = [self._output(item, *kind) for item, kind in zip(items, types, strict=True)]
         node = Aggregate(self._source, tuple(self._keys.values()), tuple(self._calls.values()))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -22,6 +22,23 @@ from headway.spark.results import (
     write_result,
 )
 from headway.storage import Run
+
+FIRST_POOL = "headway-first"
+"""Of the fair scheduler, where Spark was started with it: jobs that take the next free core."""
+
+
+@contextmanager
+def going_first(spark: SparkSession, name: str) -> Iterator[None]:
+    """The jobs of this thread in a group of their own, ahead of the queries that are running."""
+    context = spark.sparkContext
+    context.setJobGroup(name, f"Headway: {name}")
+    context.setLocalProperty("spark.scheduler.pool", FIRST_POOL)
+    try:
+        yield
+    finally:
+        with suppress(Exception):
+            context._jsc.clearJobGroup()
+            context.setLocalProperty("spark.scheduler.pool", None)
 
 
 class SparkEngine:
@@ -58,26 +75,29 @@ class SparkEngine:
         group = f"headway-{run.run_id}-{query}-{secrets.token_hex(2)}"
         try:
             context.setJobGroup(group, f"Headway run {run.run_id}: {query}", interruptOnCancel=True)
-            started(QueryWatch(frame, group), lambda: self._cancel(group))
+            watch = QueryWatch(frame, group)
+            started(watch, lambda: self._cancel(group))
             if not has_arrow_form(frame):
                 return discard_result(frame)
             if large and keep:
-                return write_result(frame, run, query)
-            return self._collect(frame, run, query, keep=keep)
+                return write_result(frame, run, query, running=watch.follow)
+            return self._collect(frame, run, query, watch, keep=keep)
         except Exception as error:
             raise named_error(error) from error
         finally:
             with suppress(Py4JError):
                 context._jsc.clearJobGroup()
 
-    def _collect(self, frame: DataFrame, run: Run, query: str, *, keep: bool) -> KeptResult:
+    def _collect(
+        self, frame: DataFrame, run: Run, query: str, watch: QueryWatch, *, keep: bool
+    ) -> KeptResult:
         try:
             return collect_result(frame, run, query, keep=keep)
         except (Py4JError, PySparkException) as error:
             if not keep or "spark.driver.maxResultSize" not in str(error):
                 raise
             # Larger than anybody thought, and than the driver takes.
-            return write_result(frame, run, query)
+            return write_result(frame, run, query, running=watch.follow)
 
     def _cancel(self, group: str) -> None:
         # A query is many jobs: those that it has not started yet are to stay away as well.

@@ -12,9 +12,12 @@ from pyspark.errors import (
     PythonException,
 )
 
+from headway.base import errors
 from headway.base.errors import HeadwayError, QueryFailed, TableNotFound, WrongSql
 
 _CONDITION = re.compile(r"^\s*\[([A-Z0-9_.]+)\]\s*")
+_OURS = re.compile(r"^headway\.base\.errors\.(\w+): (.*)$")
+"""How a Python process of an executor tells one of our own errors."""
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _HINTS = {
     "DIVIDE_BY_ZERO": "guard the divisor with nullif(divisor, 0), or use try_divide",
@@ -29,6 +32,10 @@ def named_error(error: Exception) -> HeadwayError:
     if isinstance(error, HeadwayError):
         return error
     condition, message = _parts(error)
+    own = _OURS.match(message)
+    kind = getattr(errors, own.group(1), None) if own else None
+    if own and isinstance(kind, type) and issubclass(kind, HeadwayError):
+        return kind(own.group(2))
     if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
         return TableNotFound(
             message, hint="give the folder that holds the table with --tables, or register it"

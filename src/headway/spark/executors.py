@@ -51,6 +51,20 @@ def is_local(spark: SparkSession) -> bool:
     return bool(spark.sparkContext._jsc.sc().isLocal())
 
 
+def leaving_executors(spark: SparkSession) -> tuple[frozenset[str], bool]:
+    """Those that were told that their machines are being taken away, and whether these are all
+    that there are. Where only some were, what they have is made up for on the others."""
+    executors = list_executors(spark)
+    try:
+        scheduler = spark.sparkContext._jsc.sc().taskScheduler()
+        leaving = [
+            e.id for e in executors if scheduler.getExecutorDecommissionState(e.id).isDefined()
+        ]
+    except SPARK_GONE:
+        return frozenset(), False
+    return frozenset(leaving), bool(executors) and len(leaving) == len(executors)
+
+
 def list_executors(spark: SparkSession) -> tuple[Executor, ...]:
     """Those that can run tasks now, the longest known first; none once Spark was stopped."""
     context = spark.sparkContext._jsc
@@ -65,6 +79,21 @@ def list_executors(spark: SparkSession) -> tuple[Executor, ...]:
             host = re.sub(r":\d+$", "", str(each.hostPort()))
             executors.append((each.addTime().getTime(), Executor(str(each.id()), host, cores)))
     return tuple(executor for _, executor in sorted(executors, key=lambda found: found[0]))
+
+
+def task_seconds(spark: SparkSession) -> dict[str, tuple[bool, float]]:
+    """By executor, those that are gone included: whether it is there, and for how long its tasks
+    have run by now."""
+    context = spark.sparkContext._jsc
+    if context is None:
+        return {}
+    found = context.sc().statusStore().executorList(False)
+    each = (found.apply(position) for position in range(found.length()))
+    return {
+        str(executor.id()): (bool(executor.isActive()), executor.totalDuration() / 1000)
+        for executor in each
+        if int(executor.totalCores())
+    }
 
 
 def await_executors(

@@ -14,7 +14,8 @@ from typing import Any
 
 from headway.base.errors import PlanNotImportable
 from headway.plan.expressions import Expression, Subquery, quote, string_literal
-from headway.spark.tree import FACTS, Tree, sequence
+from headway.spark.tree import FACTS, PLACE, Tree, sequence
+from headway.spark.tree_text import constant_sql
 from headway.spark.types import constant_text, ddl_of, timestamp_text, type_text
 
 Writer = Callable[["ExpressionReader", Tree], str]
@@ -200,6 +201,7 @@ _BOOKKEEPING = (
     "mutableAggBufferOffset",
     "inputAggBufferOffset",
     FACTS,
+    PLACE,
 )
 
 
@@ -267,7 +269,8 @@ def _literal(reader: ExpressionReader, tree: Tree) -> str:
     if text is None:
         if "timestamp" in ddl:
             raise refused(tree, f"a constant of the type {ddl} has no text that keeps its moment")
-        text = str(tree.handle.sql())
+        nested = ddl.startswith(("array", "map", "struct"))
+        text = constant_sql(tree.handle) if nested else str(tree.handle.sql())
         # Decimals inside nested constants are written without their precision.
         text = f"CAST({text} AS {type_text(ddl)})" if "decimal" in ddl else text
     return text
@@ -383,6 +386,10 @@ _WRITERS: dict[str, Writer] = {
     "DivideDTInterval": _checked_infix("/"),
     "DivideYMInterval": _checked_infix("/"),
     "ReplicateRows": _replicate,
+    # In plans that are being run: they keep rows away early that a join keeps away anyhow.
+    "BloomFilterMightContain": lambda reader, tree: "true",
+    "DynamicPruningSubquery": lambda reader, tree: "true",
+    "DynamicPruningExpression": lambda reader, tree: "true",
     "BitwiseAnd": _infix("&"),
     "BitwiseOr": _infix("|"),
     "BitwiseXor": _infix("^"),

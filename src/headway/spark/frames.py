@@ -83,7 +83,7 @@ def _open(
                 f"the plan reads the saved state {node.state} of run {node.run}",
                 hint="resume the run instead of running its plan by itself",
             )
-        return _in_session(spark, state_frames(node))
+        return in_session(spark, state_frames(node))
     source = node.source
     if isinstance(source, FileSource):
         return _open_files(spark, source)
@@ -95,10 +95,10 @@ def _open(
             f"the plan reads data of the session that made it ({source.table})",
             hint="save that data as Parquet files and query those",
         )
-    return _in_session(spark, frame)
+    return in_session(spark, frame)
 
 
-def _in_session(spark: SparkSession, frame: DataFrame) -> DataFrame:
+def in_session(spark: SparkSession, frame: DataFrame) -> DataFrame:
     """A frame of a session beside this one, as a frame of this one."""
     if frame.sparkSession is spark:
         return frame

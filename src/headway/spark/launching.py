@@ -161,8 +161,10 @@ def _start(launch: Launch, errors: IO[bytes]) -> subprocess.Popen[bytes]:
         stderr=errors,
         cwd="/",
         env=_environment(int(launch.config["cores"])),
-        # Out of reach of the signals that Spark sends to the group of its Python processes.
-        start_new_session=True,
+        # Out of reach of the signals that Spark sends to the group of its Python processes. Not a
+        # session of its own: Linux gives every session as much of the processor as another one, and
+        # the workers together would leave Spark's driver and executors little.
+        process_group=0,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -30,13 +30,16 @@ from headway.plan.nodes import (
     Project,
     Sort,
     SortKey,
+    StateScan,
     Union,
+    Values,
     Window,
     WindowCall,
 )
 from headway.plan.sources import FileSource, Source
+from headway.plan.states import IMAGE, image_state
 from headway.plan.statistics import TableStatistics
-from headway.spark.aggregates import read_aggregate, read_call, select
+from headway.spark.aggregates import exact, read_aggregate, read_call, select
 from headway.spark.expressions import ExpressionReader
 from headway.spark.functions import function_name
 from headway.spark.relations import read_relation
@@ -67,8 +70,10 @@ class OperatorReader:
         spark: SparkSession,
         settings: dict[str, str],
         file_sources: FileSources | None = None,
+        states: Mapping[int, tuple[str, str]] | None = None,
     ) -> None:
-        """`file_sources` are remembered from one plan to the next, where given."""
+        """`file_sources` are remembered from one plan to the next, where given. Of a plan that is
+        being run, `states` are the names and schemas of what is done of it, by their numbers."""
         self.spark = spark
         self.jvm: Any = spark._jvm
         self.file_sources: FileSources = {} if file_sources is None else file_sources
@@ -84,6 +89,9 @@ class OperatorReader:
         self._names: dict[int, str] = {}
         self._taken: set[str] = set()
         self._subqueries: dict[int, Subquery] = {}
+        self._live_states = states or {}
+        self.states: dict[int, StateScan] = {}
+        """What the plan reads in place of the work that is done."""
 
     def read(self, tree: Tree) -> Node:
         self._mark_used(tree)
@@ -271,7 +279,7 @@ class OperatorReader:
         source = self.read_input(tree)
         partition = tuple(self.expressions.read(e) for e in tree.expression_list("partitionSpec"))
         order = tuple(self.sort_key(e) for e in tree.expression_list("orderSpec"))
-        items = tree.expression_list("windowExpressions")
+        items = [exact(item) for item in tree.expression_list("windowExpressions")]
         types = self.output_types(tree)[-len(items) :]
         calls = [self._window_call(i, *kind) for i, kind in zip(items, types, strict=True)]
         return Window(source, partition, order, tuple(calls))
@@ -314,6 +322,41 @@ class OperatorReader:
     def _finished_stage(self, tree: Tree) -> Node:
         """What adaptive execution puts in place of a stage that has run: the plan it stands for."""
         return self._read(tree_of(tree.handle.logicalPlan()))
+
+    def _held(self, tree: Tree) -> Node:
+        """Rows that are there already: columns of a state, under the names of this reader's."""
+        number = tree.fields["state"]
+        if number not in self.states:
+            name, schema = self._live_states[number]
+            fields = json.loads(schema)["fields"]
+            types = ((ddl_of(field["type"]), field["nullable"]) for field in fields)
+            self.states[number] = image_state(name, types)
+        return self._columns_of(self.states[number], tree, tree.fields["places"])
+
+    def kept_state(self, tree: Tree) -> Node:
+        """A state that the query read from the beginning, since it had been suspended before."""
+        attributes = tree.expression_list("output")
+        columns = (
+            Column(a.fields["name"], ddl_of(a.fields["dataType"]), bool(a.fields["nullable"]))
+            for a in attributes
+        )
+        state = StateScan(IMAGE, tree.fields["state"], tuple(columns))
+        return self._columns_of(state, tree, range(len(attributes)))
+
+    def _columns_of(self, state: StateScan, tree: Tree, places: Iterable[int]) -> Node:
+        self._taken |= {column.name.casefold() for column in state.columns}
+        columns = [self.column_of(each) for each in tree.expression_list("output")]
+        outputs = [
+            Named(column.name, column_reference(state.columns[place]))
+            for column, place in zip(columns, places, strict=True)
+        ]
+        return select(state, outputs)
+
+    def _empty(self, tree: Tree) -> Node:
+        """What Spark has found to have no rows."""
+        names = (self.name_of(i, "column") for i in self.output_ids(tree))
+        types = self.output_types(tree)
+        return Values(tuple(Column(n, *kind) for n, kind in zip(names, types, strict=True)), ())
 
     def _generate(self, tree: Tree) -> Node:
         source = self.read_input(tree)
@@ -422,4 +465,8 @@ _READERS: dict[str, Callable[[OperatorReader, Tree], Node]] = {
     "RebalancePartitions": OperatorReader.read_input,
     "SubqueryAlias": OperatorReader.read_input,
     "LogicalQueryStage": OperatorReader._finished_stage,
+    "Held": OperatorReader._held,
+    "EmptyRelation": OperatorReader._empty,
+    # It keeps rows away early that the filter on the rank above it keeps away anyhow.
+    "WindowGroupLimit": OperatorReader.read_input,
 }

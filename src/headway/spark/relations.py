@@ -67,6 +67,8 @@ def read_relation(reader: OperatorReader, tree: Tree) -> Node:
         return _scan(reader, tree, RangeSource(start, end, step))
     if tree.name == "LocalRelation":
         return _constants(reader, tree)
+    if tree.name == "LogicalRDD" and "state" in tree.fields:
+        return reader.kept_state(tree)
     if tree.name == "LogicalRelation":
         source = _known_file_source(reader, tree)
         if source is not None:

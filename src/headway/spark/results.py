@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import io
 import json
+import secrets
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -23,9 +26,16 @@ from pyspark.sql.types import StructType
 
 from headway.base.errors import InternalError, PieceMissing
 from headway.base.ids import check_id
-from headway.storage import Run, open_store
+from headway.spark.frames import in_session
+from headway.spark.tree_text import sized
+from headway.storage import RESULTS, Run, open_store
 
-_PIECE_SCHEMA = "name string, rows bigint, bytes bigint"
+_PIECE_SCHEMA = "name string, rows bigint, bytes bigint, seconds double"
+_DRIVER_BYTES = 32 << 20
+"""What is larger than this is read by the executors, and never passes the driver. They would start
+Python processes for it, which takes a second or two."""
+_LEAST_ROWS = 10_000
+"""Of a part that the driver hands out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,47 +52,84 @@ class KeptResult:
     schema: str
     kept: bool = True
     collected: bool = False
+    run: str | None = None
+    """The run that has the pieces, where that is another one."""
+    write_seconds: float = 0.0
+    """What the store took to write the piece that took longest."""
+    broadcast: bool = False
+    """Of a state: whether Spark had it as a broadcast table."""
 
 
-def collect_result(frame: DataFrame, run: Run, query: str, *, keep: bool) -> KeptResult:
+def collect_result(
+    frame: DataFrame, run: Run, query: str, folder: str = RESULTS, *, keep: bool = True
+) -> KeptResult:
     """Run the query, collect its rows in the driver, and keep them."""
     table = frame.toArrow()
     pieces: tuple[str, ...] = ()
+    began = time.monotonic()
     if keep:
-        pieces = (f"{_folder(query)}/{0:06d}-driver",)
+        pieces = (f"{_folder(query, folder)}/{0:06d}-{_attempt()}",)
         run.write_piece(pieces[0], _to_bytes(table))
-    return KeptResult(table.num_rows, table.nbytes, pieces, frame.schema.json(), keep, True)
+    return KeptResult(
+        table.num_rows,
+        table.nbytes,
+        pieces,
+        frame.schema.json(),
+        keep,
+        collected=True,
+        write_seconds=time.monotonic() - began,
+    )
 
 
-def write_result(frame: DataFrame, run: Run, query: str) -> KeptResult:
-    """Run the query and have the executors keep its rows, without them passing the driver."""
-    pieces = write_pieces(frame, run, _folder(query))
+def write_result(
+    frame: DataFrame,
+    run: Run,
+    query: str,
+    folder: str = RESULTS,
+    running: Callable[[DataFrame], None] = lambda frame: None,
+) -> KeptResult:
+    """Run the query and have the executors keep its rows, without them passing the driver.
+    `running` is told the frame that does it."""
+    pieces = write_pieces(frame, run, _folder(query, folder), running=running)
     return KeptResult(
         sum(piece.rows for piece in pieces),
         sum(piece.bytes for piece in pieces),
         tuple(piece.name for piece in pieces),
         frame.schema.json(),
+        write_seconds=max((piece.seconds for piece in pieces), default=0.0),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenPiece:
-    """An Arrow stream in a run. `bytes` is its size in memory, without compression."""
+    """An Arrow stream in a run. `bytes` is its size in memory, without compression; `seconds` is
+    what the store took to write it."""
 
     name: str
     rows: int
     bytes: int
+    seconds: float
 
 
 def write_pieces(
-    frame: DataFrame, run: Run, folder: str, *, most_bytes: int = sys.maxsize
+    frame: DataFrame,
+    run: Run,
+    folder: str,
+    *,
+    most_bytes: int = sys.maxsize,
+    running: Callable[[DataFrame], None] = lambda frame: None,
 ) -> tuple[WrittenPiece, ...]:
     """The rows of the frame in the order of its partitions, written by the executors below a
     folder of the run. A partition without rows has no piece, one of more than `most_bytes` has
     several."""
-    writer = _writer(run.store.url, run.run_id, folder, most_bytes)
-    written = frame.mapInArrow(writer, _PIECE_SCHEMA).collect()
-    pieces = (WrittenPiece(str(row.name), int(row.rows), int(row.bytes)) for row in written)
+    writer = _writer(run.store.url, run.run_id, folder, _attempt(), most_bytes)
+    writing = frame.mapInArrow(writer, _PIECE_SCHEMA)
+    running(writing)
+    written = writing.collect()
+    pieces = (
+        WrittenPiece(str(row.name), int(row.rows), int(row.bytes), float(row.seconds))
+        for row in written
+    )
     return tuple(sorted(pieces, key=lambda piece: piece.name))
 
 
@@ -94,12 +141,12 @@ def discard_result(frame: DataFrame) -> KeptResult:
 
 def open_result(spark: SparkSession, run: Run, kept: KeptResult) -> DataFrame:
     """The kept rows as a DataFrame, in their order."""
+    run = _run_of(run, kept)
     schema = StructType.fromJson(json.loads(kept.schema))
-    if len(kept.pieces) <= 1:
-        if not kept.pieces:
-            return spark.createDataFrame([], schema)
-        table = pa.ipc.open_stream(run.read_piece(kept.pieces[0])).read_all()
-        return spark.createDataFrame(table, schema=schema)
+    if not kept.pieces:
+        return spark.createDataFrame([], schema)
+    if kept.bytes <= _DRIVER_BYTES:
+        return _of_table(spark, read_result(run, kept), schema)
     missing = set(kept.pieces) - set(run.pieces())
     if missing:
         raise PieceMissing(f"pieces {', '.join(sorted(missing))} of run {run.run_id} are missing")
@@ -107,12 +154,46 @@ def open_result(spark: SparkSession, run: Run, kept: KeptResult) -> DataFrame:
     return numbers.mapInArrow(_reader(run.store.url, run.run_id, kept.pieces), schema)
 
 
+def _of_table(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
+    """Its rows stay as they are until they are read: as a relation of single rows, which is what
+    Spark makes of a table by itself, they would be looked through whenever a plan is."""
+    beside = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    beside.conf.set("spark.sql.execution.arrow.localRelationThreshold", "0")
+    parts = 2 * spark.sparkContext.defaultParallelism
+    rows = max(_LEAST_ROWS, -(-table.num_rows // parts))
+    beside.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
+    return in_session(spark, beside.createDataFrame(table, schema=schema))
+
+
+@contextmanager
+def open_state(
+    spark: SparkSession, run: Run, name: str, kept: KeptResult, *, again: bool, size: int
+) -> Iterator[DataFrame]:
+    """Rows that were kept for a plan, with a `size` for Spark to plan by. Those that are read
+    `again` are fetched by the first scan, and stay with the executors; what the driver has read
+    is there already."""
+    frame = open_result(spark, run, kept)
+    again = again and kept.bytes > _DRIVER_BYTES
+    if again:
+        frame = frame.persist()
+    try:
+        yield DataFrame(sized(frame._jdf, name, max(1, size), max(0, kept.rows)), spark)
+    finally:
+        if again:
+            frame.unpersist()
+
+
 def read_result(run: Run, kept: KeptResult) -> pa.Table:
     """The kept rows in this process, in their order."""
+    run = _run_of(run, kept)
     streams = [pa.ipc.open_stream(run.read_piece(name)).read_all() for name in kept.pieces]
     if streams:
         return pa.concat_tables(streams)
     return to_arrow_schema(StructType.fromJson(json.loads(kept.schema))).empty_table()
+
+
+def _run_of(run: Run, kept: KeptResult) -> Run:
+    return run if kept.run is None else Run.open(run.store, kept.run)
 
 
 def has_arrow_form(frame: DataFrame) -> bool:
@@ -124,8 +205,13 @@ def has_arrow_form(frame: DataFrame) -> bool:
     return True
 
 
-def _folder(query: str) -> str:
-    return f"results/{check_id(query, 'query name')}"
+def _folder(query: str, folder: str) -> str:
+    return f"{folder}/{check_id(query, 'query name')}"
+
+
+def _attempt() -> str:
+    """Part of the names of pieces: whoever was stopped and still writes has others."""
+    return secrets.token_hex(4)
 
 
 def _to_bytes(table: pa.Table) -> bytes:
@@ -139,7 +225,7 @@ def _compressed() -> pa.ipc.IpcWriteOptions:
     return pa.ipc.IpcWriteOptions(compression="lz4")
 
 
-def _writer(url: str, run_id: str, folder: str, most_bytes: int) -> Any:
+def _writer(url: str, run_id: str, folder: str, attempt: str, most_bytes: int) -> Any:
     """What an executor does with a partition: pieces under names that no other attempt has."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -148,13 +234,14 @@ def _writer(url: str, run_id: str, folder: str, most_bytes: int) -> Any:
         context = TaskContext.get()
         if context is None:
             raise InternalError("a partition is written outside a Spark task")
-        first = f"{folder}/{context.partitionId():06d}-{context.taskAttemptId()}"
+        first = f"{folder}/{context.partitionId():06d}-{attempt}-{context.taskAttemptId()}"
         run = None
         for number, numbered in groupby(_numbered(batches, most_bytes), key=itemgetter(0)):
             run = run or Run.open(open_store(url), run_id)
             name = f"{first}-{number:06d}" if number else first
-            rows, size = _write_piece(run, name, (batch for _, batch in numbered))
-            yield pa.RecordBatch.from_pydict({"name": [name], "rows": [rows], "bytes": [size]})
+            rows, size, seconds = _write_piece(run, name, (batch for _, batch in numbered))
+            told = {"name": [name], "rows": [rows], "bytes": [size], "seconds": [seconds]}
+            yield pa.RecordBatch.from_pydict(told)
 
     return write
 
@@ -175,18 +262,23 @@ def _numbered(
             yield number, part
 
 
-def _write_piece(run: Run, name: str, batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
-    first = next(batches)
+def _write_piece(run: Run, name: str, batches: Iterator[pa.RecordBatch]) -> tuple[int, int, float]:
+    """Rows, bytes, and the seconds without the wait for the next rows."""
+    batch: pa.RecordBatch | None = next(batches)
+    assert batch is not None
+    rows = size = 0
+    began, waited = time.monotonic(), 0.0
     with (
         run.piece_writer(name) as sink,
-        pa.ipc.new_stream(_Sink(sink), first.schema, options=_compressed()) as writer,
+        pa.ipc.new_stream(_Sink(sink), batch.schema, options=_compressed()) as writer,
     ):
-        writer.write_batch(first)
-        rows, size = first.num_rows, first.nbytes
-        for batch in batches:
+        while batch is not None:
             writer.write_batch(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
-    return rows, size
+            since = time.monotonic()
+            batch = next(batches, None)
+            waited += time.monotonic() - since
+    return rows, size, time.monotonic() - began - waited
 
 
 def _reader(url: str, run_id: str, pieces: tuple[str, ...]) -> Any:

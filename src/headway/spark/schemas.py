@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from headway.plan.expressions import quote
+from headway.plan.expressions import Column, quote
 from headway.plan.nodes import QueryPlan
+from headway.spark.types import ddl_of
 
 
 def schema_of(plan: QueryPlan) -> str:
@@ -17,6 +19,18 @@ def schema_of(plan: QueryPlan) -> str:
     pairs = zip(plan.names, plan.root.schema, strict=True)
     schema = StructType.fromDDL(", ".join(f"{quote(n)} {c.type}" for n, c in pairs))
     return str(schema.json())
+
+
+def schema_of_columns(columns: Iterable[Column]) -> str:
+    """Spark's JSON of rows with these columns."""
+    schema = StructType.fromDDL(", ".join(f"{quote(c.name)} {c.type}" for c in columns))
+    return str(schema.json())
+
+
+def columns_of_schema(schema: str) -> tuple[Column, ...]:
+    """From Spark's JSON."""
+    fields = json.loads(schema)["fields"]
+    return tuple(Column(f["name"], ddl_of(f["type"]), bool(f["nullable"])) for f in fields)
 
 
 def arrow_schema(schema: str) -> pa.Schema:

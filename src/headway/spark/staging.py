@@ -126,7 +126,7 @@ def state_inputs(
     for node in walk(plan.root):
         if isinstance(node, StateScan):
             kept = states[node.state]
-            pieces = tuple(StoredPiece(run.run_id, piece) for piece in kept.pieces)
+            pieces = tuple(StoredPiece(kept.run or run.run_id, piece) for piece in kept.pieces)
             inputs[node] = piece_input(node.columns, pieces, kept.bytes, node.state)
     return inputs
 

@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 from headway.base.config import Settings
 from headway.base.errors import SparkNotStarted
 from headway.spark.defaults import spark_defaults
+from headway.spark.engine import FIRST_POOL
 from headway.spark.errors import named_error
 from headway.spark.java import find_java
 
@@ -33,6 +34,11 @@ _MOST_PARTITIONS = 8
 _PATIENCE = 5.0
 _NICE = 10
 _NOISE = re.compile(r"^(WARNING|Using |Setting |To adjust |\s+at |\d\d/)|^$")
+_POOLS = f"""<?xml version="1.0"?>
+<allocations>
+  <pool name="{FIRST_POOL}"><minShare>1000000</minShare></pool>
+</allocations>
+"""
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -96,8 +102,10 @@ def start_spark(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folder = Path(tempfile.mkdtemp(prefix="headway-spark-"))
     log = folder / "spark.log"
+    pools = folder / "pools.xml"
+    pools.write_text(_POOLS, encoding="utf-8")
     conf = SparkConf(loadDefaults=False)
-    conf.setAll(list(_configuration(settings, folder, spark_defaults(os.environ)).items()))
+    conf.setAll(list(_configuration(settings, folder, pools, spark_defaults(os.environ)).items()))
     process = None
     try:
         with log.open("wb") as sink, launching or nullcontext():
@@ -139,13 +147,17 @@ def _see_off(process: subprocess.Popen[bytes] | None, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _configuration(settings: Settings, folder: Path, defaults: Mapping[str, str]) -> dict[str, str]:
+def _configuration(
+    settings: Settings, folder: Path, pools: Path, defaults: Mapping[str, str]
+) -> dict[str, str]:
     """What the settings say, and what suits a command line where spark-defaults.conf is silent."""
     master = settings.spark.master
     suits = {
         "spark.app.name": "headway",
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
+        "spark.scheduler.mode": "FAIR",  # with a pool that goes first; within a pool, as always
+        "spark.scheduler.allocation.file": pools.as_uri(),
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }

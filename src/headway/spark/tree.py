@@ -12,6 +12,7 @@ from headway.spark.tree_text import optimised, tree_text
 
 Handle = Any  # a py4j JavaObject
 FACTS = "#"
+PLACE = "@"
 
 
 class Facts(NamedTuple):
@@ -35,18 +36,26 @@ class PlanFacts(NamedTuple):
     """Of a table of files: which table of this JVM it is, and the state of its files."""
 
 
+class _Shared(NamedTuple):
+    """What all nodes of a text have in common."""
+
+    types: list[str]
+    nodes: Handle = None
+    """Their objects, where the text says which one is whose."""
+
+
 class Tree:
     """A node of a catalyst tree: a logical plan or an expression."""
 
-    __slots__ = ("_handle", "_resolve", "_types", "children", "class_name", "fields")
+    __slots__ = ("_handle", "_resolve", "_shared", "children", "class_name", "fields")
 
     def __init__(
-        self, fields: dict[str, Any], types: list[str], resolve: Callable[[], Handle]
+        self, fields: dict[str, Any], shared: _Shared, resolve: Callable[[], Handle]
     ) -> None:
         self.class_name: str = fields["class"]
         self.fields = fields
         self.children: list[Tree] = []
-        self._types = types
+        self._shared = shared
         self._resolve = resolve
         self._handle: Handle = None
 
@@ -59,7 +68,8 @@ class Tree:
     def handle(self) -> Handle:
         """The JVM's object for this node."""
         if self._handle is None:
-            self._handle = self._resolve()
+            place = self.fields.get(PLACE)
+            self._handle = self._resolve() if place is None else self._shared.nodes.get(place)
         return self._handle
 
     @property
@@ -76,13 +86,17 @@ class Tree:
     def type_json(self) -> str:
         """The type of an expression."""
         number = self.facts.type
-        return self._types[number] if number is not None else str(self.handle.dataType().json())
+        return (
+            self._shared.types[number] if number is not None else str(self.handle.dataType().json())
+        )
 
     @property
     def schema_json(self) -> str:
         """The schema of a node of a plan."""
         number = self.plan_facts.schema
-        return self._types[number] if number is not None else str(self.handle.schema().json())
+        return (
+            self._shared.types[number] if number is not None else str(self.handle.schema().json())
+        )
 
     def expression(self, field: str) -> Tree:
         """The expression in a field of a plan node."""
@@ -91,14 +105,14 @@ class Tree:
     def expression_list(self, field: str) -> list[Tree]:
         """The expressions of a sequence in a field of a plan node."""
         return [
-            _parse(value, self._types, self._item(field, i))
+            _parse(value, self._shared, self._item(field, i))
             for i, value in enumerate(self.fields[field] or [])
         ]
 
     def expression_lists(self, field: str) -> list[list[Tree]]:
         """The expressions of a sequence of sequences in a field of a plan node."""
         return [
-            [_parse(item, self._types, self._item(field, i, j)) for j, item in enumerate(items)]
+            [_parse(item, self._shared, self._item(field, i, j)) for j, item in enumerate(items)]
             for i, items in enumerate(self.fields[field])
         ]
 
@@ -108,10 +122,10 @@ class Tree:
 
     def part(self, flat: list[dict[str, Any]]) -> Tree:
         """A tree somewhere in the fields, of which no object is asked for."""
-        return _parse(flat, self._types, lambda: None)
+        return _parse(flat, self._shared, lambda: None)
 
     def _parse(self, field: str, resolve: Callable[[], Handle]) -> Tree:
-        return _parse(self.fields[field], self._types, resolve)
+        return _parse(self.fields[field], self._shared, resolve)
 
     def _item(self, field: str, *indexes: int) -> Callable[[], Handle]:
         def resolve() -> Handle:
@@ -135,14 +149,20 @@ _TEXT = msgspec.json.Decoder(_Text)
 def tree_of(handle: Handle) -> Tree:
     """The whole tree under a JVM object, in one call."""
     text = _TEXT.decode(tree_text(handle))
-    return _parse(text.nodes, text.types, lambda: handle)
+    return _parse(text.nodes, _Shared(text.types), lambda: handle)
 
 
 def optimised_tree(session: Handle, analysed: Handle) -> tuple[Tree, bool]:
     """An analysed plan as that session optimises it, and whether it is deterministic."""
     data, resolve = optimised(session, analysed)
     text = _TEXT.decode(data)
-    return _parse(text.nodes, text.types, resolve), text.deterministic
+    return _parse(text.nodes, _Shared(text.types), resolve), text.deterministic
+
+
+def running_tree(data: bytes, nodes: Handle) -> tuple[Tree, bool]:
+    """The plan of a query that is running, and whether it is deterministic."""
+    text = _TEXT.decode(data)
+    return _parse(text.nodes, _Shared(text.types, nodes), lambda: None), text.deterministic
 
 
 def sequence(handle: Handle) -> list[Handle]:
@@ -150,13 +170,13 @@ def sequence(handle: Handle) -> list[Handle]:
     return [handle.apply(index) for index in range(handle.length())]
 
 
-def _parse(flat: list[dict[str, Any]], types: list[str], resolve: Callable[[], Handle]) -> Tree:
+def _parse(flat: list[dict[str, Any]], shared: _Shared, resolve: Callable[[], Handle]) -> Tree:
     """A tree is the list of its nodes, parents first."""
     position = 0
 
     def read(resolve_node: Callable[[], Handle]) -> Tree:
         nonlocal position
-        tree = Tree(flat[position], types, resolve_node)
+        tree = Tree(flat[position], shared, resolve_node)
         position += 1
         for index in range(tree.fields["num-children"]):
             tree.children.append(read(_child(tree, index)))

@@ -15,9 +15,11 @@ from typing import Any
 
 from pyspark import SparkContext
 
-_CLASS = "TreeText"
+_TREES, _RUNNING = "TreeText", "RunningPlan"
+_USES = {_RUNNING: _TREES}
+"""The class that another one needs."""
 _FIELD = "\x01"
-_objects: dict[str, Any] = {}
+_objects: dict[tuple[str, str], Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +42,25 @@ class Analysed:
 
 def tree_text(tree: Any) -> bytes:
     """A plan or expression as JSON; `TreeText.java` tells its form."""
-    return _unpacked(_object().of(tree))
+    return _unpacked(_object(_TREES).of(tree))
 
 
 def optimised(session: Any, analysed: Any) -> tuple[bytes, Callable[[], Any]]:
     """An analysed plan, optimised in that session, as JSON; and a way to get at its object."""
-    found = _object().optimised(session, analysed)
+    found = _object(_TREES).optimised(session, analysed)
     return _unpacked(found[0]), lambda: found[1]
+
+
+def constant_sql(literal: Any) -> str:
+    """The text of a nested constant."""
+    return str(_object(_TREES).constant(literal))
 
 
 def about(execution: Any, keys: Iterable[str]) -> Analysed:
     """`keys` are settings."""
     asked = tuple(keys)
     command, plan_hash, now, files, count, *rest = str(
-        _object().about(execution, ",".join(asked))
+        _object(_TREES).about(execution, ",".join(asked))
     ).split(_FIELD)
     names, (session, *values) = rest[: int(count)], rest[int(count) :]
     return Analysed(
@@ -70,29 +77,72 @@ def about(execution: Any, keys: Iterable[str]) -> Analysed:
 def settings_of(session: Any, keys: Iterable[str]) -> dict[str, str]:
     """A JVM session's values of these settings."""
     names = tuple(keys)
-    values = str(_object().settings(session, ",".join(names))).split(_FIELD)
+    values = str(_object(_TREES).settings(session, ",".join(names))).split(_FIELD)
     return dict(zip(names, values, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class RunningText:
+    """What the JVM tells of a query that is running; `RunningPlan.java` tells the forms."""
+
+    text: bytes
+    nodes: Any
+    stages: str
+    states: tuple[tuple[str, Any, Any], ...]
+
+
+def running_text(execution: Any, passed_over: list[Any]) -> RunningText:
+    text, nodes, stages, *states = _object(_RUNNING).of(execution, passed_over)
+    return RunningText(
+        _unpacked(text),
+        nodes,
+        str(stages),
+        tuple(zip(states[::3], states[1::3], states[2::3], strict=True)),
+    )
+
+
+def origin_text(logical: Any) -> tuple[bytes, Any]:
+    """The logical plan that a state stands for, as JSON, and its nodes."""
+    text, nodes = _object(_RUNNING).origin(logical)
+    return _unpacked(text), nodes
+
+
+def same_rows(first: Any, second: Any) -> bool:
+    """Whether two finished parts of running queries put out the same."""
+    return bool(_object(_RUNNING).same(first, second))
+
+
+def rows_of(session: Any, physical: Any) -> Any:
+    """What a finished part of a running query put out, as the JVM's Dataset."""
+    return _object(_RUNNING).frame(session, physical)
+
+
+def sized(dataset: Any, name: str, size: int, rows: int) -> Any:
+    """The JVM's Dataset of a kept state, as one that Spark knows the size of."""
+    return _object(_RUNNING).sized(dataset, name, size, rows)
 
 
 def _unpacked(text: Any) -> bytes:
     return zlib.decompress(base64.b64decode(str(text)))
 
 
-def _object() -> Any:
-    """Compiled once for each Spark context."""
+def _object(name: str) -> Any:
+    """An object of one of our classes, compiled once for each Spark context."""
     context: Any = SparkContext._active_spark_context
-    known = _objects.get(context.applicationId)
+    known = _objects.get((context.applicationId, name))
     if known is None:
-        source = files("headway.spark").joinpath(f"{_CLASS}.java").read_text(encoding="utf-8")
+        source = files("headway.spark").joinpath(f"{name}.java").read_text(encoding="utf-8")
         jvm = context._jvm
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(
-            jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+            _object(_USES[name]).getClass().getClassLoader()
+            if name in _USES
+            else jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
         )
         compiler.cook(source)
-        made = compiler.getClassLoader().loadClass(f"headway.{_CLASS}")
+        made = compiler.getClassLoader().loadClass(f"headway.{name}")
         known = made.getDeclaredConstructors()[0].newInstance(
             context._gateway.new_array(jvm.java.lang.Object, 0)
         )
-        _objects[context.applicationId] = known
+        _objects[context.applicationId, name] = known
     return known

@@ -19,8 +19,12 @@ from headway.storage.listing import list_runs, remove_run, resolve_run, sweep_ru
 from headway.storage.manifest import Manifest, QueryRecord, TableRecord, new_manifest
 from headway.storage.processes import ProcessRecord, is_gone, this_process
 from headway.storage.runs import (
+    ANSWERS,
+    LOST_SECONDS,
     QUERY_DONE,
     QUERY_FAILED,
+    REQUESTS,
+    RESULTS,
     EndStatus,
     Run,
     RunStatus,
@@ -30,8 +34,12 @@ from headway.storage.runs import (
 from headway.storage.store import ReliableStore, open_store
 
 __all__ = [
+    "ANSWERS",
+    "LOST_SECONDS",
     "QUERY_DONE",
     "QUERY_FAILED",
+    "REQUESTS",
+    "RESULTS",
     "EndStatus",
     "Event",
     "EventLog",

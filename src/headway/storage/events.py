@@ -66,6 +66,7 @@ class EventLog:
         self._lock = threading.Lock()
         self._tail: tuple[int, int] | None = None  # number and CRC of the last event
         self._unsure: bytes | None = None  # a write that failed, but may have arrived
+        self._ended = False
 
     def create(self, created_at: str, driver: ProcessRecord) -> None:
         head = LogHead(created_at=created_at, driver=driver)
@@ -79,33 +80,42 @@ class EventLog:
         except msgspec.MsgspecError as error:
             raise corrupt(self._head_path, f"is not the head of a log: {error}") from error
 
-    def append(self, event: Event) -> int:
-        """Writes the event and returns its number, counted from 1."""
+    def append(self, event: Event, *, after: int | None = None) -> int:
+        """Writes the event and returns its number, counted from 1; StoreConflict unless it follows
+        the event with the number `after`, where that is given."""
         with self._lock:
-            number, previous = self._tail or self._find_tail()
-            if self._unsure is not None:
-                number, previous = self._settle(number, previous)
-            record = msgspec.json.encode(_Record(number + 1, previous, event))
-            try:
-                self._store.write(self._path(number + 1), record, if_absent=True)
-            except (StoreUnavailable, StoreFull):
-                self._unsure = record
-                raise
-            self._tail = (number + 1, crc32(record))
-            return number + 1
+            return self._append(event, after)
+
+    def _append(self, event: Event, after: int | None = None) -> int:
+        if self._ended:
+            raise StoreConflict(f"the log in {self._folder} has ended")
+        number, previous = self._tail or self._find_tail()
+        if after is not None and number != after:
+            raise conflict(self._path(after + 1))
+        if self._unsure is not None:
+            number, previous = self._settle(number, previous)
+        record = msgspec.json.encode(_Record(number + 1, previous, event))
+        try:
+            self._store.write(self._path(number + 1), record, if_absent=True)
+        except (StoreUnavailable, StoreFull):
+            self._unsure = record
+            raise
+        self._tail = (number + 1, crc32(record))
+        return number + 1
 
     def end(self, event: Event, pieces: dict[str, int]) -> None:
         """Appends the last event and closes the log over it and the run's pieces."""
         head = self.head()
         if head.state != "open":
             raise StoreConflict(f"the log in {self._folder} has ended already")
-        count = self.append(event)
-        with self._lock:
+        with self._lock:  # until the head is written: nothing may come after the last event
+            count = self._append(event)
             assert self._tail is not None
             closed = msgspec.structs.replace(
                 head, state="ended", count=count, last_crc=self._tail[1], pieces=pieces
             )
-        self._store.write(self._head_path, msgspec.json.encode(closed))
+            self._store.write(self._head_path, msgspec.json.encode(closed))
+            self._ended = True
 
     def mark_removed(self) -> None:
         """So that a removal cut short is finished by a sweep, and not taken for damage."""

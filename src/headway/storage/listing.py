@@ -72,9 +72,9 @@ def remove_run(store: ReliableStore, run_id: str, *, force: bool = False) -> Non
     if not store.sizes(folder):
         raise RunNotFound(f"there is no run {run_id} in {store.url}")
     summary = _summarise(store, run_id, None)
-    if summary is not None and summary.status == "running" and not force:
+    if summary is not None and summary.status in ("running", "paused") and not force:
         raise StoreConflict(
-            f"run {run_id} is still running", hint="stop it first, or remove it by force"
+            f"run {run_id} is still {summary.status}", hint="stop it first, or remove it by force"
         )
     EventLog(store, folder).mark_removed()
     _delete_run(store, folder)

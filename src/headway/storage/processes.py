@@ -38,6 +38,15 @@ def is_gone(record: ProcessRecord) -> bool:
     return now != record.started and (now is not None or not _may_exist(record.pid))
 
 
+def is_visible(record: ProcessRecord) -> bool:
+    """Whether it can be told from here if the process is there: not from another machine, nor from
+    another container."""
+    here = this_process()
+    if record.host != here.host or record.started is None or here.started is None:
+        return False
+    return record.started.split(":")[:2] == here.started.split(":")[:2]
+
+
 def _started(pid: int) -> str | None:
     """None for a process that is not there, is a zombie, or on a system without /proc."""
     try:

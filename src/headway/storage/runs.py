@@ -8,8 +8,9 @@ runs/<run id>/pieces/     whatever the engines add
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from typing import Any, Literal, get_args
 
@@ -18,6 +19,7 @@ import msgspec
 from headway.base.clock import Clock, SystemClock
 from headway.base.errors import (
     FormatNotReadable,
+    HeadwayError,
     InvalidIdentifier,
     PieceMissing,
     RunNotFound,
@@ -31,7 +33,7 @@ from headway.storage.events import END, Event, EventLog, LogHead
 from headway.storage.failures import missing
 from headway.storage.manifest import Manifest, decode_manifest, encode_manifest
 from headway.storage.paths import check_path, join
-from headway.storage.processes import ProcessRecord, is_gone, this_process
+from headway.storage.processes import ProcessRecord, is_gone, is_visible, this_process
 from headway.storage.store import ReliableStore
 
 RUNS_FOLDER = "runs"
@@ -39,13 +41,28 @@ LAST = "last"
 QUERY_DONE = "query_done"
 QUERY_FAILED = "query_failed"
 TAKEN_OVER = "taken_over"
+SUSPENDED = "suspended"
+STOPPED = "stopped"
+RESULTS = "results"
+"""The folder of pieces with the rows of queries."""
+PAUSED, CONTINUED = "paused", "continued"
+REQUESTS, ANSWERS = "requests", "answers"
+ALIVE = "alive"
+_PASSING = (f"{REQUESTS}/", f"{ANSWERS}/", ALIVE)
+"""Pieces that come and go: no run is less without them."""
+LOST_SECONDS = 60.0
+"""A driver on another machine that has given no sign of life for so long is taken for lost. Should
+it live all the same, the log refuses what it says from then on."""
 
 EndStatus = Literal["done", "failed", "interrupted"]
-RunStatus = Literal["running", "done", "failed", "interrupted", "lost", "damaged"]
+RunStatus = Literal[
+    "running", "paused", "done", "failed", "interrupted", "suspended", "lost", "damaged"
+]
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a list of runs shows. `reason` says why a run is damaged."""
+    """What a list of runs shows. `reason` says why a run is damaged; one that is `resumable` has no
+    driver, and something is left to do."""
 
     run_id: str
     status: RunStatus
@@ -55,6 +72,12 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     queries_failed: int = 0
     queries_total: int = 0
     reason: str | None = None
+    resumable: bool = False
+
+
+class _Alive(msgspec.Struct, frozen=True):
+    driver: ProcessRecord
+    at: str
 
 
 class Run:
@@ -67,6 +90,7 @@ class Run:
         self._folder = run_folder(manifest.run_id)
         self._log = EventLog(store, self._folder)
         self._ended = False
+        self._beating = threading.Lock()
 
     @classmethod
     def create(cls, store: ReliableStore, manifest: Manifest, *, clock: Clock | None = None) -> Run:
@@ -130,16 +154,59 @@ class Run:
         if status not in get_args(EndStatus):
             raise WrongUsage(f"a run cannot end as {status!r}")
         event = self._event(END, None, {"status": status, **data})
-        self._log.end(event, self._stored_pieces())
-        self._ended = True
+        stored = self._stored_pieces().items()
+        with self._beating:
+            self._log.end(event, {n: size for n, size in stored if not n.startswith(_PASSING)})
+            self._ended = True
+            with suppress(HeadwayError):  # nothing is wrong with a run that has it
+                self.store.delete_tree(self._piece(ALIVE))
 
-    def take_over(self) -> None:
-        """Says that this process drives the run from now on."""
-        self.append(TAKEN_OVER, None, driver=msgspec.to_builtins(this_process()))
+    def stop(self, status: EndStatus) -> None:
+        """Says that its driver has given the run up, in which something is kept to go on with: it
+        can be taken over."""
+        self.append(STOPPED, None, status=status)
+
+    def suspend(self) -> None:
+        """Says that nobody drives the run from now on, and that it can be taken over."""
+        self.append(SUSPENDED)
+
+    def pause(self) -> None:
+        """Says that nothing of the run is under way, until its driver goes on."""
+        self.append(PAUSED)
+
+    def go_on(self) -> None:
+        self.append(CONTINUED)
+
+    def take_over(self, seen: int) -> None:
+        """Says that this process drives the run from now on; StoreConflict when another one does,
+        since the number of events that was `seen`."""
+        self._refuse_ended()
+        data = {"driver": msgspec.to_builtins(this_process())}
+        try:
+            self._log.append(self._event(TAKEN_OVER, None, data), after=seen)
+        except StoreConflict as error:
+            raise StoreConflict(
+                f"another process has taken over run {self.run_id}",
+                hint="`headway runs` shows how it goes on there",
+            ) from error
+
+    def beat(self) -> None:
+        """A sign of life, for those who cannot see the driver's machine."""
+        with self._beating:
+            at = self._clock.now().isoformat()
+            self.write_piece(ALIVE, msgspec.json.encode(_Alive(this_process(), at)))
+
+    def driver(self) -> ProcessRecord:
+        """The process that drives the run, or did so last."""
+        return _driver(self.manifest, self.events())
 
     def age(self) -> float:
         """Seconds since the run began."""
         return _seconds(self.manifest.created_at, self._clock.now().isoformat())
+
+    def seconds_until(self, event: Event) -> float:
+        """From the start of the run."""
+        return _seconds(self.manifest.created_at, event.at)
 
     def write_piece(self, name: str, data: Data, *, if_absent: bool = False) -> None:
         self._refuse_ended()
@@ -187,18 +254,15 @@ class Run:
             for _ in self.piece_reader(name):
                 pass
 
-    def summary(self) -> RunSummary:
-        """Where the run stands, from its verified log and the sizes of its pieces."""
+    def summary(self, events: tuple[Event, ...] | None = None) -> RunSummary:
+        """Where the run stands, from its verified log, or those of its events that are given, and
+        the sizes of its pieces."""
         head = self._log.head()
-        events = self._log.read(head)
+        events = self._log.read(head) if events is None else events
         if head.state == "ended":
             self._check_pieces(head, self._stored_pieces())
         end = next((event for event in reversed(events) if event.kind == END), None)
-        status: RunStatus
-        if end is not None:
-            status = end.data["status"]
-        else:
-            status = "lost" if is_gone(_driver(self.manifest, events)) else "running"
+        status, resumable = self._status(events, end)
         now = self._clock.now().isoformat()
         last = end.at if end else (events[-1].at if events else self.manifest.created_at)
         outcomes = {e.query: e.kind for e in events if e.kind in (QUERY_DONE, QUERY_FAILED)}
@@ -206,11 +270,39 @@ class Run:
             run_id=self.run_id,
             status=status,
             started_at=self.manifest.created_at,
-            seconds=_seconds(self.manifest.created_at, now if status == "running" else last),
+            seconds=_seconds(
+                self.manifest.created_at, now if status in ("running", "paused") else last
+            ),
             queries_done=sum(kind == QUERY_DONE for kind in outcomes.values()),
             queries_failed=sum(kind == QUERY_FAILED for kind in outcomes.values()),
             queries_total=len(self.manifest.queries),
+            resumable=resumable,
         )
+
+    def _status(self, events: tuple[Event, ...], end: Event | None) -> tuple[RunStatus, bool]:
+        """And whether it can be resumed."""
+        if end is not None:
+            return end.data["status"], False
+        said = _said_last(events)
+        if said is not None and said.kind == SUSPENDED:
+            return "suspended", True
+        if said is not None and said.kind == STOPPED:
+            return said.data["status"], True
+        if self._is_lost(events):
+            return "lost", True
+        return "paused" if said is not None and said.kind == PAUSED else "running", False
+
+    def _is_lost(self, events: tuple[Event, ...]) -> bool:
+        driver = _driver(self.manifest, events)
+        if is_gone(driver) or is_visible(driver):
+            return is_gone(driver)
+        seen = events[-1].at if events else self.manifest.created_at
+        try:
+            alive = msgspec.json.decode(self.read_piece(ALIVE), type=_Alive)
+            seen = max(seen, alive.at) if alive.driver == driver else seen
+        except (PieceMissing, StoreCorrupt, msgspec.MsgspecError):
+            pass  # it has not come to that yet, or is just writing it
+        return _seconds(seen, self._clock.now().isoformat()) > LOST_SECONDS
 
     def _event(self, kind: str, query: str | None, data: dict[str, Any]) -> Event:
         at = self._clock.now().isoformat(timespec="microseconds")
@@ -248,6 +340,13 @@ def _driver(manifest: Manifest, events: Iterable[Event]) -> ProcessRecord:
         if event.kind == TAKEN_OVER:
             driver = msgspec.convert(event.data["driver"], ProcessRecord)
     return driver
+
+
+def _said_last(events: Iterable[Event]) -> Event | None:
+    """How a run that has not ended stands, as its drivers say."""
+    kinds = (SUSPENDED, STOPPED, TAKEN_OVER, PAUSED, CONTINUED)
+    told = [event for event in events if event.kind in kinds]
+    return told[-1] if told else None
 
 
 def run_folder(run_id: str) -> str:

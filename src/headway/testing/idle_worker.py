@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def _report(config: dict[str, Any]) -> dict[str, Any]:
-    return {**config, "pid": os.getpid(), "group": os.getsid(0), "environment": dict(os.environ)}
+    return {**config, "pid": os.getpid(), "group": os.getpgrp(), "environment": dict(os.environ)}
 
 
 if __name__ == "__main__":

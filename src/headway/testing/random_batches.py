@@ -1,7 +1,8 @@
 """Batches of queries at random over one small star of tables, for tests of shared work.
 
 A large table refers to others by keys that may be null, may find nothing, and may find several
-rows. Queries join some of them in all ways, filter, and group or not.
+rows. Queries join some of them in all ways, with projections below the joins, filter, and group or
+not.
 """
 
 from __future__ import annotations
@@ -45,8 +46,20 @@ _KINDS = (
     JoinKind.SEMI,
     JoinKind.ANTI,
 )
-_SUMS = {"int": "bigint", "decimal(7,2)": "decimal(17,2)"}
-_AVERAGES = {"int": "double", "decimal(7,2)": "decimal(11,6)"}
+_SUMS = {
+    "int": "bigint",
+    "bigint": "bigint",
+    "decimal(7,2)": "decimal(17,2)",
+    "decimal(31,4)": "decimal(38,4)",
+}
+_AVERAGES = {
+    "int": "double",
+    "bigint": "double",
+    "decimal(7,2)": "decimal(11,6)",
+    "decimal(31,4)": "decimal(35,8)",
+}
+SIZES = (1, 3, 8, 20, 70)
+"""Of batches: the last has more queries than a word has bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,12 @@ def make_star(folder: Path, rng: random.Random, rows: int = 400) -> Star:
     def price() -> Decimal | None:
         return None if rng.random() < 0.1 else Decimal(rng.randint(-500, 20_000)) / 100
 
+    def total() -> Decimal | None:
+        return None if rng.random() < 0.1 else Decimal(rng.randint(-(10**20), 10**20)) / 10_000
+
+    def count() -> int | None:
+        return None if rng.random() < 0.1 else rng.randint(-(2**40), 2**40)
+
     def table(
         name: str, types: dict[str, str], make: Callable[[], tuple[Any, ...]], n: int
     ) -> Scan:
@@ -83,8 +102,9 @@ def make_star(folder: Path, rng: random.Random, rows: int = 400) -> Star:
     fact = table(
         "sales",
         {"s_day": "int", "s_item": "int", "s_shop": "int", "s_number": "int",
-         "s_price": "decimal(7,2)", "s_note": "string"},
-        lambda: (number(12), number(9), number(5), number(30), price(), word()),
+         "s_price": "decimal(7,2)", "s_note": "string", "s_total": "decimal(31,4)",
+         "s_count": "bigint"},
+        lambda: (number(12), number(9), number(5), number(30), price(), word(), total(), count()),
         rows,
     )  # fmt: skip
     keys = iter(range(1000))
@@ -158,7 +178,19 @@ class _Maker:
             self._condition(column) for column in node.schema if self._rng.random() < 0.25
         ]
         found = conjunction(conditions)
-        return node if found is None else Filter(node, found)
+        if found is not None:
+            node = Filter(node, found)
+        return self._projected(node) if self._rng.random() < 0.25 else node
+
+    def _projected(self, node: Node) -> Node:
+        """All columns, and one that has a value where they have none."""
+        name = quote(self._rng.choice([c.name for c in node.schema if c.type == "int"]))
+        text = self._rng.choice(
+            (f"coalesce({name}, 0)", "7", f"CASE WHEN ({name} IS NULL) THEN 1 ELSE 0 END")
+        )
+        passed = [Named(column, reference(node, column)) for column in node.column_names]
+        made = Named(f"made_{self._count}{self._suffix}", Expression(text, "int", False))
+        return Project(node, (*passed, made))
 
     def _joined(self) -> Node:
         node = self._scan(self._star.fact)
@@ -171,9 +203,10 @@ class _Maker:
             right = next(n for n in other.column_names if n.startswith(f"{key}_"))
             if left not in node.column_names:
                 continue
-            keys = (JoinKey(reference(node, left), reference(other, right)),)
+            null_safe = self._rng.random() < 0.2
+            keys = (JoinKey(reference(node, left), reference(other, right), null_safe),)
             if kind is JoinKind.LEFT and self._rng.random() < 0.3:
-                turned = (JoinKey(keys[0].right, keys[0].left),)
+                turned = (JoinKey(keys[0].right, keys[0].left, null_safe),)
                 node = Join(other, node, JoinKind.RIGHT, turned, build=Side.LEFT)
             else:
                 node = Join(node, other, kind, keys)
@@ -202,6 +235,10 @@ class _Maker:
             "int": lambda: str(rng.randint(0, 12)),
             "date": lambda: f"DATE '2000-01-{rng.randint(1, 31):02d}'",
             "decimal(7,2)": lambda: f"CAST({rng.randint(-5, 150)}.25BD AS DECIMAL(7,2))",
+            "decimal(31,4)": lambda: (
+                f"CAST({rng.randint(-(10**15), 10**15)}.25BD AS DECIMAL(31,4))"
+            ),
+            "bigint": lambda: f"{rng.randint(-(2**39), 2**39)}L",
         }
         one, two, three = sorted(values[column.type]() for _ in range(3))
         return condition(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -15,14 +15,19 @@ from headway.plan.cardinalities import Statistics, estimate
 from headway.plan.nodes import Node, QueryPlan, StateScan
 from headway.plan.sources import Source
 from headway.plan.statistics import source_statistics
+from headway.session.uniqueness import is_unique_key
 from headway.sharing.cost_model import PIPELINED_RATES
 from headway.sharing.estimates import expectation
 from headway.sharing.finishing import finished
-from headway.sharing.global_plan import Candidate, GlobalPlan, PlannedChain
+from headway.sharing.global_plan import Candidate, GlobalPlan
 from headway.sharing.members import Member, NotShared, find_members
+from headway.sharing.routing import Share
 from headway.sharing.shapes import shape_of
-from headway.sharing.shared_plan import SharedPlan, shared_plan
+from headway.sharing.shared_plan import IsUnique, SharedPlan, shared_plan
 from headway.testing.dataflows import run_dataflow
+
+_TOGETHER = replace(PIPELINED_RATES, steps=1e6)
+"""Nothing is so dear as a second chain: all that can be shared is."""
 
 
 @dataclass
@@ -32,6 +37,8 @@ class SharedRun:
     tables: dict[str, pa.Table] = field(default_factory=dict)
     members: int = 0
     chains: int = 0
+    passed: int = 0
+    """Tables that some members of their chain do not need."""
     not_shared: list[NotShared] = field(default_factory=list)
     plans: list[SharedPlan] = field(default_factory=list)
 
@@ -60,36 +67,34 @@ def candidates_of(
 def run_shared(
     plans: Mapping[str, QueryPlan],
     *,
-    unique: bool = False,
+    is_unique: IsUnique = is_unique_key,
+    dropping: bool = True,
     choices: Choices = Choices(),  # noqa: B008 - frozen
 ) -> SharedRun:
-    """`unique`: keys are taken for unique without looking."""
+    """Chains of one member are run as well, as what they put out has to be right."""
     run = SharedRun()
-    whole = GlobalPlan(PIPELINED_RATES)
-    seats: dict[str, list[tuple[Member, PlannedChain, int]]] = {}
+    whole = GlobalPlan(_TOGETHER)
     for name, plan in plans.items():
         candidates, refused = candidates_of(name, plan)
         run.not_shared += refused
         for candidate in candidates:
-            chain, seat = whole.add(candidate)
-            member = candidate.shape.member
-            seats.setdefault(name, []).append((member, chain, seat.number))
+            whole.add(candidate)
             run.members += 1
     run.chains = len(whole.chains)
-    states: dict[int, tuple[SharedPlan, StateScan, pa.Table]] = {}
+    tables: dict[StateScan, pa.Table] = {}
+    shares: dict[str, list[tuple[Member, Share, StateScan]]] = {}
     for number, planned in enumerate(whole.chains):
-        made = shared_plan(planned.chain, lambda source, fields: unique)
+        made = shared_plan(planned.chain, is_unique, dropping=dropping)
         run.plans.append(made)
-        table = _run(made.plan, {}, choices)
+        everyone = len(planned.chain.seats)
+        run.passed += sum(len(role.users) < everyone for role in planned.chain.roles)
         state = StateScan("run", f"shared-{number}", made.plan.root.schema)
-        states[id(planned)] = (made, state, table)
-    tables = {state: table for _, state, table in states.values()}
+        tables[state] = _run(made.plan, {}, choices)
+        for seat in planned.chain.seats:
+            member = seat.shape.member
+            shares.setdefault(member.query, []).append((member, made.shares[seat.number], state))
     for name, plan in plans.items():
-        shares = [
-            (member, states[id(chain)][0].shares[number], states[id(chain)][1])
-            for member, chain, number in seats.get(name, [])
-        ]
-        run.tables[name] = _run(finished(plan, shares), tables, choices)
+        run.tables[name] = _run(finished(plan, shares.get(name, [])), tables, choices)
     return run
 
 

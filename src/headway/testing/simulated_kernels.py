@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
+from headway.base.errors import InternalError
 from headway.lineage.names import ChannelId
 from headway.lineage.reading import Layout
 from headway.lineage.records import Lineage
@@ -68,6 +69,9 @@ class ArrowKernel:
 
         slices = tuple(tuple(map(table, readers)) for readers in made.slices)
         return ArrowOutput(table(made.rows), slices, made.more)
+
+    def read(self, sql: str, columns: tuple[tuple[str, str], ...]) -> pa.Table:
+        raise InternalError("simulated channels have no tables")
 
     def close(self) -> None:
         pass

@@ -57,6 +57,18 @@ def batches() -> list[dict[str, str]]:
                 ),
             ),
             _batch(
+                "pass",
+                count,
+                lambda n: (
+                    f"SELECT count(*), sum(amount) FROM {_FACT} f JOIN "
+                    + (
+                        f"{_SMALL} s ON f.small = s.id WHERE region <> {n}"
+                        if n % 2
+                        else f"{_LARGE} l ON f.large = l.id WHERE kind < {90 + n}"
+                    )
+                ),
+            ),
+            _batch(
                 "groups",
                 count,
                 lambda n: f"SELECT b, sum(amount) FROM {_FACT} WHERE a < {900 - n} GROUP BY b",

@@ -9,6 +9,7 @@ import typer
 
 from headway.base.errors import WrongUsage
 from headway.cli import options
+from headway.cli.deadlines import batch_from
 from headway.cli.output import plural, print_error, print_json, stdout
 from headway.cli.sessions import open_session
 from headway.cli.statements import read_statements
@@ -25,6 +26,10 @@ def explain(
     texts: options.Texts = None,
     name: options.Name = None,
     deadline: options.Deadline = None,
+    after_deadline: options.AfterDeadlineOption = "stop",
+    deadlines_of: options.DeadlinesOf = None,
+    priorities: options.Priorities = None,
+    failures_per_hour: options.Failures = None,
     picture: Annotated[
         Path | None,
         typer.Option(
@@ -49,14 +54,21 @@ def explain(
     """
     settings = options.settings_from(config, assignments, store=store, master=master)
     statements = read_statements(files or (), texts or (), name)
-    seconds = None if deadline is None else options.seconds_of(deadline, "--deadline")
+    asked = batch_from(
+        [statement.name for statement in statements],
+        deadline,
+        after_deadline,
+        deadlines_of,
+        priorities,
+        failures_per_hour,
+    )
     with open_session(settings, tables or (), quiet=quiet) as session:
-        queries = [session.sql(statement.sql, name=statement.name) for statement in statements]
-        if seconds is not None:
+        queries = [asked.query(session, each.name, each.sql) for each in statements]
+        if asked.deadline is not None:
             with spinner(f"planning {plural(len(queries), 'query', 'queries')}", quiet=quiet):
-                batch = session.explain_batch(queries, deadline=seconds)
+                batch = asked.explain(session, queries)
             _tell_batch(batch, picture, json=json)
-            raise typer.Exit(0)
+            raise typer.Exit(int(bool(batch.errors)))
         planned: list[PlannedQuery] = []
         with steps_bar("planning", quiet=quiet) as tell:
             for number, query in enumerate(queries):
@@ -84,3 +96,5 @@ def _tell_batch(batch: BatchPlan, picture: Path | None, *, json: bool) -> None:
         print_json(batch.to_builtins())
     else:
         stdout().print(batch.explain(), soft_wrap=True, markup=False, highlight=False)
+    for name, problem in batch.errors.items():
+        print_error(problem, of=name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +14,10 @@ from headway.cli.batch import Outcome, print_interrupted, print_outcome, run_bat
 from headway.cli.deadlines import batch_from
 from headway.cli.interrupts import INTERRUPTED
 from headway.cli.output import error_object, print_error, print_json, stdout
-from headway.cli.rows import kept_rows, prepare_folder, print_rows, write_parquet
+from headway.cli.rows import ResultFiles, kept_rows, prepare_folder, print_rows
 from headway.cli.sessions import open_session
 from headway.cli.statements import read_statements
+from headway.cli.urgent import others_paused
 from headway.storage import Run
 
 if TYPE_CHECKING:
@@ -50,6 +52,15 @@ def run(
     deadlines_of: options.DeadlinesOf = None,
     priorities: options.Priorities = None,
     failures_per_hour: options.Failures = None,
+    urgent: Annotated[
+        bool,
+        typer.Option(
+            "--urgent", help="Pause the other runs of this machine until these queries are done."
+        ),
+    ] = False,
+    snapshot_every: options.SnapshotEvery = None,
+    on_preemption: options.OnPreemption = None,
+    reuse: options.Reuse = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
     store: options.Store = None,
@@ -63,7 +74,15 @@ def run(
     the run and keeps what is done. With a deadline, the queries share their common work, and as
     many as possible are done in time; those that are not make the exit code 3.
     """
-    settings = options.settings_from(config, assignments, store=store, master=master)
+    settings = options.settings_from(
+        config,
+        assignments,
+        store=store,
+        master=master,
+        snapshot_every=snapshot_every,
+        on_preemption=on_preemption,
+        reuse=reuse,
+    )
     statements = read_statements(files or (), texts or (), name)
     if (out is not None or show) and not settings.results.keep:
         raise WrongUsage(
@@ -79,10 +98,16 @@ def run(
         failures_per_hour,
     )
     folder = prepare_folder(out) if out is not None else None
-    with open_session(settings, tables or (), quiet=quiet) as session:
-        outcome = run_batch(session, statements, asked, quiet=quiet, json=json)
+    with ExitStack() as stack:
+        if urgent:
+            stack.enter_context(others_paused(settings.store.url, quiet=quiet))
+        session = stack.enter_context(open_session(settings, tables or (), quiet=quiet))
+        files_of = ResultFiles(session.store, folder)
+        outcome = run_batch(
+            session, statements, asked, quiet=quiet, json=json, tick=files_of.write_new
+        )
         results = _Results(session, outcome, show)
-        problems = results.write(folder) if folder is not None else {}
+        problems = files_of.write(outcome.run_id, outcome.queries)
         if json:
             if outcome.exit_code == INTERRUPTED:
                 print_interrupted(outcome)
@@ -102,20 +127,9 @@ class _Results:
         default = _ROWS_OF_ONE if session.settings.results.keep and not several else 0
         self._asked = show or 0
         self._limit = default if show is None else show
-        self._done = [q.name for q in outcome.queries if q.status == "done"]
         self._with_rows = [
             q.name for q in outcome.queries if q.status == "done" and q.rows is not None
         ]
-
-    def write(self, folder: Path) -> dict[str, HeadwayError]:
-        """A file per result; what went wrong, by query."""
-        problems: dict[str, HeadwayError] = {}
-        for name in self._done:
-            try:
-                write_parquet(kept_rows(self._run, name), folder)
-            except HeadwayError as error:
-                problems[name] = error
-        return problems
 
     def print(self, problems: dict[str, HeadwayError]) -> None:
         console = stdout()

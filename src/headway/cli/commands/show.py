@@ -9,13 +9,15 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from headway.base.errors import QueryFailed, WrongUsage
+from headway.base.errors import HeadwayError, QueryFailed, WrongUsage
 from headway.cli import options
 from headway.cli.output import (
     bytes_text,
     count_text,
+    duration_text,
     local_time,
     plural,
+    print_error,
     print_json,
     seconds_text,
     status_text,
@@ -26,6 +28,7 @@ from headway.cli.rows import kept_rows, print_rows
 from headway.cli.stores import find_run
 from headway.storage import Event, QueryRecord, Run
 
+_DRIVER_SECONDS = 5.0
 _OUTCOMES = {
     "query_started": "running",
     "query_done": "done",
@@ -36,9 +39,7 @@ _TOLD = ("engine", "rows", "seconds", "error", "message", "status")
 
 
 def show(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or `last`.")
-    ],
+    run: options.RunId,
     rows: Annotated[
         str | None,
         typer.Option(metavar="QUERY", help="Show the rows kept of a query.", show_default=False),
@@ -55,7 +56,11 @@ def show(
     config: options.Config = None,
     assignments: options.Assignments = None,
 ) -> None:
-    """Show a run: its queries, tables and events, or one query's rows or plan."""
+    """Show a run: its queries, tables and events, or one query's rows or plan.
+
+    Of queries that are running, or were suspended, it shows the plan with what is done, what is
+    held, and what is left, and what it costs to go on elsewhere.
+    """
     if rows is not None and plan is not None:
         raise WrongUsage("--rows and --plan exclude each other", hint="ask for one at a time")
     settings = options.settings_from(config, assignments, store=store)
@@ -66,7 +71,7 @@ def show(
     elif plan is not None:
         _show_plan(found, plan, json=json)
     elif json:
-        print_json(run_to_builtins(found))
+        print_json({**run_to_builtins(found), "standings": _standings(found)})
     else:
         _print_run(found, stdout())
 
@@ -144,6 +149,39 @@ def _print_run(run: Run, console: Console) -> None:
             local_time(event["at"])[11:], event["kind"], event["query"] or "", _details(event)
         )
     console.print("", shown)
+    for name, standing in _standings(run).items():
+        _print_standing(name, standing, console)
+
+
+def _standings(run: Run) -> dict[str, Any]:
+    """Where queries stand that are running, as their driver says, or were suspended."""
+    from headway.cli.requests import told_by_driver
+    from headway.session.history import StoreSpeed
+    from headway.session.resuming import IMAGE, resumed_from
+    from headway.session.standings import image_to_builtins
+
+    summary = run.summary()
+    if summary.status == "running":
+        return told_by_driver(run, _DRIVER_SECONDS) or {}
+    under_way = summary.resumable or summary.status == "paused"
+    if not under_way or not any(event.kind == IMAGE for event in run.events()):
+        return {}
+    try:
+        return image_to_builtins(resumed_from(run, run.events()), StoreSpeed(run.store))
+    except HeadwayError as error:  # of a damaged image, all the rest can be shown
+        print_error(error)
+        return {}
+
+
+def _print_standing(name: str, standing: dict[str, Any], console: Console) -> None:
+    done, total = standing["pipelines_done"], standing["pipelines_total"]
+    held = sum(state["bytes"] or 0 for state in standing["states"].values())
+    told = f"{done} of {plural(total, 'pipeline')} done, {bytes_text(held)} held"
+    console.print("", Text(name, "bold").append(f": {told}", "not bold"))
+    console.print(standing["plan"], soft_wrap=True, markup=False, highlight=False)
+    moving = duration_text(standing["seconds_to_move"])
+    again = duration_text(standing["seconds_to_restart"])
+    console.print(f"going on elsewhere costs {moving}, beginning anew {again}")
 
 
 def _print_queries(queries: list[dict[str, Any]], console: Console) -> None:

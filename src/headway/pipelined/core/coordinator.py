@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headway.lineage.names import ChannelId
 from headway.lineage.records import ChannelRow, Tables, WorkerRow
 from headway.lineage.topology import Topology
 from headway.pipelined.core.committing import is_awaited, look_again, note_done
@@ -50,6 +51,7 @@ class Coordinator:
     ) -> None:
         self._state = QueryState(topology, options or Options(), tables or Tables())
         self._started = False
+        self._paused = False
 
     @classmethod
     def load(cls, topology: Topology, options: Options | None, tables: Tables) -> Coordinator:
@@ -60,6 +62,34 @@ class Coordinator:
     def tables(self) -> Tables:
         """As they are when all that was said to be written is; for reading only."""
         return self._state.tables
+
+    def pause(self) -> None:
+        """No further task is given out; those that are go on."""
+        self._paused = True
+
+    def ended_sides(self) -> frozenset[tuple[int, int]]:
+        """Stage and position of the sides that have ended in every channel, and whose rows all of
+        them have. A channel that was moved has them when its tasks are repeated; of one that had
+        ended only those tasks are that somebody needs."""
+        state = self._state
+        if state.lacking or state.asked or not state.tables.channels:
+            return frozenset()
+        all_sides: set[tuple[int, int]] = set()
+        open_sides: set[tuple[int, int]] = set()
+        for channel, progress in state.progress.channels.items():
+            for position, side in enumerate(progress.sides):
+                all_sides.add((channel.stage, position))
+                if not side.ended or self._is_partial(channel):
+                    open_sides.add((channel.stage, position))
+        return frozenset(all_sides - open_sides)
+
+    def _is_partial(self, channel: ChannelId) -> bool:
+        row = self._state.tables.channels[channel]
+        return channel in self._state.supply.repeating or bool(row.epoch and row.ended is not None)
+
+    def owners(self) -> dict[ChannelId, str]:
+        """The worker of every channel that has one."""
+        return {channel: row.worker for channel, row in self._state.tables.channels.items()}
 
     def handle(self, event: Event) -> list[Command]:
         state = self._state
@@ -93,7 +123,8 @@ class Coordinator:
         if state.lacking:
             recover(state)
             look_again(state)
-        dispatch(state)
+        if not self._paused:
+            dispatch(state)
         results = [n for n, stage in enumerate(state.topology.stages) if stage.result]
         if not any(state.open_channels[number] for number in results):
             state.outcome = _result(state)

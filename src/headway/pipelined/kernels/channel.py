@@ -206,6 +206,10 @@ class ChannelKernel:
             return self._end(side.end, made)
         return self._sliced(made, more=False)
 
+    def read(self, sql: str, columns: tuple[tuple[str, str], ...]) -> pa.Table:
+        """Rows of the state, under these names and of these types of DuckDB's."""
+        return _as_kept(self._execute(sql).to_arrow_table(), columns)
+
     def close(self) -> None:
         self._connection.close()
 
@@ -322,13 +326,18 @@ class ChannelKernel:
         assert self._result is not None
         if not self._result:
             return rows
-        types = [arrow_type(spark_type(column.type)) for column in self._program.output]
-        fields = [pa.field(n, t) for n, t in zip(self._result, types, strict=True)]
-        arrays = [c.cast(t) for c, t in zip(rows.columns, types, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+        types = (column.type for column in self._program.output)
+        return _as_kept(rows, zip(self._result, types, strict=True))
 
     def _execute(self, sql: str) -> duckdb.DuckDBPyConnection:
         return self._connection.execute(sql)
+
+
+def _as_kept(rows: pa.Table, columns: Iterable[tuple[str, str]]) -> pa.Table:
+    """The columns under these names, of the types that Spark has for DuckDB's."""
+    fields = [pa.field(name, arrow_type(spark_type(type_))) for name, type_ in columns]
+    arrays = [c.cast(field.type) for c, field in zip(rows.columns, fields, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def _split(rows: pa.Table, parts: pa.ChunkedArray, readers: int) -> tuple[pa.Table, ...]:

@@ -9,6 +9,7 @@ from headway.pipelined.kernels.arithmetic import (
     literal_integer,
     literal_string,
     need,
+    need_same,
 )
 from headway.pipelined.kernels.casts import kind_of
 from headway.pipelined.kernels.typed import Context, Translated, string_text
@@ -251,3 +252,21 @@ def truncate(context: Context, value: Translated, unit: Translated) -> Translate
     return Translated(
         f"CAST(date_trunc('{_TRUNCATIONS[name.upper()]}', {value.text}) AS DATE)", "date"
     )
+
+
+def constant_array(context: Context, *values: Translated) -> Translated:
+    """Of constants. As a subquery it is made once, and not for every vector of rows."""
+    ddl = need_same("array", *values)
+    whole = all(isinstance(value.literal, int) for value in values)
+    texts = (str(value.literal) if whole else value.text for value in values)
+    return Translated(f"(SELECT [{', '.join(texts)}]::{duckdb_type(ddl)}[])", f"array<{ddl}>")
+
+
+def element_at(context: Context, array: Translated, place: Translated) -> Translated:
+    """Null beyond the end; an error at 0, as Spark counts from 1."""
+    need("try_element_at", place, "integral")
+    if not array.type.startswith("array<"):
+        raise NotSupported("try_element_at", "it is not of an array of constants")
+    wrong = "error('[INVALID_INDEX_OF_ZERO] The index 0 is invalid')"
+    checked = f"CASE WHEN {place.text} = 0 THEN CAST({wrong} AS INTEGER) ELSE {place.text} END"
+    return Translated(f"{array.text}[{checked}]", array.type[len("array<") : -1])

@@ -93,6 +93,9 @@ SUPPORTED: dict[str, a.Writer] = {
     "trunc": f.truncate,
 }
 
+# For what plans of shared work look up; Spark's own plans have it in a form that is not imported.
+LOOKED_UP: dict[str, a.Writer] = {"array": f.constant_array, "try_element_at": f.element_at}
+
 # Spark's registry has several names for some functions, and the import writes one of them.
 ALIASES = {
     "ceiling": "ceil",
@@ -192,12 +195,14 @@ def _write(node: tree.Expr, context: Context) -> Translated:
         check_type(ddl, context.settings)
         return cast(_write(node.this, context), ddl, context)
     name, arguments = _call(node)
+    if name == "array" and node.find(tree.Column, tree.Placeholder) is not None:
+        raise NotSupported("array", "it is not made of constants")
     return apply(name, context, *(_write(argument, context) for argument in arguments))
 
 
 def apply(name: str, context: Context, *arguments: Translated) -> Translated:
     """The operator or function `name` of the table over translated arguments."""
-    writer = SUPPORTED.get(ALIASES.get(name, name))
+    writer = SUPPORTED.get(ALIASES.get(name, name)) or LOOKED_UP.get(name)
     if writer is None:
         raise NotSupported(f"function {name}", "it is not in the table of supported expressions")
     least, most = _arity(writer)

@@ -148,6 +148,9 @@ class Pieces:
         self._run().write_piece(name, memoryview(encode_slices(slices)))
         return name
 
+    def write_state(self, piece: str, table: pa.Table) -> None:
+        self._run().write_piece(piece, memoryview(encode_stream(table)))
+
     def open(self, piece: str) -> SlicedFile:
         return SlicedFile(pa.py_buffer(self._run().read_piece(piece)))
 

@@ -58,6 +58,18 @@ class Channels:
         finally:
             kernel.close()
 
+    def read(
+        self, channel: ChannelId, sql: str, columns: tuple[tuple[str, str], ...]
+    ) -> pa.Table | None:
+        """State of a channel as it is between two tasks; None where it has none here."""
+        with self._lock:
+            epochs = [epoch for name, epoch in self._running if name == channel]
+            running = self._running[channel, max(epochs)] if epochs else None
+        if running is None:
+            return None
+        with running.lock:
+            return None if running.kernel is None else running.kernel.read(sql, columns)
+
     def is_open(self, channel: ChannelId, epoch: int) -> bool:
         with self._lock:
             return (channel, epoch) in self._running

@@ -38,6 +38,10 @@ class ChannelKernel(Protocol):
 
     def execute(self, lineage: Lineage, inputs: list[pa.Table]) -> TaskOutput: ...
 
+    def read(self, sql: str, columns: tuple[tuple[str, str], ...]) -> pa.Table:
+        """Rows of the state, under these names and of these types of DuckDB's."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -20,6 +20,8 @@ from headway.pipelined.core.messages import Message
 from headway.pipelined.transport import (
     DriverLink,
     EndQuery,
+    Extract,
+    Extracted,
     Fenced,
     Hello,
     Ordered,
@@ -142,6 +144,8 @@ class Worker:
                 self._meet({n: a for n, a in addresses.items() if n != self.worker})
             case StartQuery():
                 self._start_query(message)
+            case Extract():
+                self.moving.submit(lambda: self._extract(message))
             case EndQuery(query):
                 self._end_query(query)
             case Fenced(reason):
@@ -182,6 +186,11 @@ class Worker:
         with self._changed:
             self._queries[start.query] = work
             self._changed.notify_all()
+
+    def _extract(self, asked: Extract) -> None:
+        found = self._find(asked.query)
+        problem = Extracted(asked.piece, problem="the query is over")
+        self._link.tell(problem if found is None else found.extract(asked))
 
     def _end_query(self, query: str) -> None:
         with self._changed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -40,13 +41,15 @@ from headway.pipelined.core.effects import (
 )
 from headway.pipelined.core.messages import Destination, Input, Message, Run
 from headway.pipelined.core.worker import WorkerCore
-from headway.pipelined.transport import StartQuery
+from headway.pipelined.transport import Extract, Extracted, StartQuery
 from headway.pipelined.worker.backups import Backups, Pieces
 from headway.pipelined.worker.channels import Channels
 from headway.pipelined.worker.inbox import Inbox
 from headway.pipelined.worker.interfaces import QueryKernels, TaskOutput
 from headway.pipelined.worker.sending import Sender, Surroundings
 from headway.pipelined.worker.slices import position, sizes
+
+_SAMPLE_ROWS = 1000
 
 
 class QueryWork:
@@ -183,6 +186,35 @@ class QueryWork:
     def delete(self, outputs: tuple[Input, ...]) -> None:
         self._backups.delete(outputs)
 
+    def extract(self, asked: Extract) -> Extracted:
+        """State of a channel, into a piece. A task of the channel that runs is waited for."""
+        try:
+            if asked.only_sizes:
+                return self._sizes(asked)
+            table = self._channels.read(asked.channel, asked.sql, asked.columns)
+        except (duckdb.Error, HeadwayError, pa.ArrowException) as error:
+            return Extracted(asked.piece, problem=str(error))
+        if table is None:
+            return _not_here(asked)
+        began = time.monotonic()
+        try:
+            self._pieces.write_state(asked.piece, table)
+        except (HeadwayError, OSError, pa.ArrowException) as error:
+            return Extracted(asked.piece, problem=str(error), not_written=True)
+        took = time.monotonic() - began
+        return Extracted(asked.piece, table.num_rows, table.nbytes, took)
+
+    def _sizes(self, asked: Extract) -> Extracted:
+        """The bytes are those of some rows, times all rows."""
+        count = f"SELECT count(*) FROM ({asked.sql})"
+        counted = self._channels.read(asked.channel, count, (("n", "bigint"),))
+        some = f"SELECT * FROM ({asked.sql}) LIMIT {_SAMPLE_ROWS}"
+        sample = self._channels.read(asked.channel, some, asked.columns)
+        if counted is None or sample is None:
+            return _not_here(asked)
+        rows = int(counted.column(0)[0].as_py())
+        return Extracted(asked.piece, rows, rows * sample.nbytes // max(1, sample.num_rows))
+
     def say(self, message: Message) -> None:
         self._around.report(self.query, message)
 
@@ -268,6 +300,10 @@ class QueryWork:
             self.post(self.resend(output, epoch, destinations, piece))
         except (OSError, HeadwayError, pa.ArrowException):
             self.post(Resent(output, epoch, (), readable=False))
+
+
+def _not_here(asked: Extract) -> Extracted:
+    return Extracted(asked.piece, problem="the channel is not here")
 
 
 def _is_no_discard(effect: Effect) -> bool:

@@ -1,0 +1,120 @@
+"""A driver that is a process of its own, with a Spark of its own, for benchmarks that move queries
+from one to another or kill one.
+
+It reads lines of JSON, `["run", NAME, SQL]` or `["resume", RUN]`, and answers each, once the run is
+over here, with a line: the seconds it took and how it ended.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from headway.base.errors import InternalError
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What became of a run, as far as its driver had to do with it."""
+
+    run: str
+    status: str
+    seconds: float
+
+
+class Driver:
+    """With a master, the folder of its tables, its store, and further settings as on the command
+    line."""
+
+    def __init__(self, master: str, tables: Path, store: Path, **settings: str) -> None:
+        given = {"spark.master": master, "store.url": str(store), "engine.name": "spark"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "headway.bench.drivers", str(tables)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._send({**given, **{name.replace("_", ".", 1): v for name, v in settings.items()}})
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill() if kind is not None else self.close()
+
+    def run(self, name: str, text: str) -> Ended:
+        self.start(name, text)
+        return self.ended()
+
+    def best(self, name: str, text: str, times: int = 3) -> float:
+        """The seconds of the quickest run; the first ones warm up."""
+        return min(self.run(name, text).seconds for _ in range(times))
+
+    def start(self, name: str, text: str) -> None:
+        self._send(["run", name, text])
+
+    def resume(self, run_id: str) -> Ended:
+        self._send(["resume", run_id])
+        return self.ended()
+
+    def ended(self) -> Ended:
+        """Waits for what was asked for."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise InternalError("a driver of the benchmark has ended")
+        return msgspec.json.decode(line, type=Ended)
+
+    def kill(self) -> None:
+        """SIGKILL. Its JVM ends with it."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _send(self, what: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(msgspec.json.encode(what) + b"\n")
+        self._process.stdin.flush()
+
+
+def main(tables: Path) -> None:
+    from headway.base.config import load_settings
+    from headway.bench.migrations import forget_code
+    from headway.session import Session
+    from headway.spark.start import running_spark
+
+    settings = load_settings(command_line=msgspec.json.decode(sys.stdin.readline()))
+    with running_spark(settings) as spark, Session(spark, settings) as session:
+        session.tables(tables)
+        for line in sys.stdin:
+            what, *given = msgspec.json.decode(line)
+            forget_code(spark)
+            began = time.perf_counter()
+            if what == "run":
+                name, text = given
+                handle = session.run(session.sql(text, name=name))
+            else:
+                handle = session.resume(*given)
+            handle.join()
+            seconds = time.perf_counter() - began
+            status = handle.progress()[0].status.value
+            sys.stdout.buffer.write(msgspec.json.encode(Ended(handle.id, status, seconds)) + b"\n")
+            sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

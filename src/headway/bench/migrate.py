@@ -1,0 +1,222 @@
+"""Queries are suspended and resumed: how much is kept, what it costs, and when it beats a restart.
+
+Every TPC-H and TPC-DS query is stopped on the spark engine, and every TPC-H query on the pipelined
+one (`migrations.py`). After that: what it costs that queries can be suspended, state kept after
+every pipeline against once, machines that are vacated, and moves between processes (`moves.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headway.base.errors import HeadwayError, InternalError
+from headway.bench.migrations import LONG, LOOK_SECONDS, MeasuredQuery, Migrations, report_of
+from headway.bench.moves import Moves
+from headway.bench.peers import geometric_mean, middle, run_in, timed
+from headway.storage import Run
+from headway.workloads import WORKLOADS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headway.bench.benchmark import BenchmarkOptions
+    from headway.session import Session
+
+_VACATED = (1, 2, 4, 8)
+_VACATED_TIMES = 3
+_PATIENCE = 300.0
+
+
+def measure_migrate(
+    spark: SparkSession, options: BenchmarkOptions, progress: Callable[[str, int, int], None]
+) -> dict[str, Any]:
+    import headway
+
+    folders: dict[str, Path] = {}
+    for name in ("tpch", "tpcds"):
+        folders[name] = options.data / f"{name}-{options.scale:g}"
+        WORKLOADS[name].generate(options.scale, folders[name])
+    measured: dict[str, Any] = {
+        "benchmark": "migrate",
+        "scale": options.scale,
+        "master": spark.sparkContext.master,
+    }
+    with TemporaryDirectory(
+        prefix="headway-bench-", dir=options.data, ignore_cleanup_errors=True
+    ) as scratch:
+        common: dict[str, Any] = {"store_url": f"{scratch}/store", "statistics_observe": "false"}
+        with (
+            headway.session(spark, engine_name="spark", **common) as plain,
+            headway.session(spark, engine_name="pipelined", **common) as pipelined,
+        ):
+            bench = _Bench({"spark": plain, "pipelined": pipelined}, folders, progress)
+            migrations = bench.migrations()
+            measured |= report_of(migrations.found)
+            measured["ended_before_they_were_stopped"] = migrations.ended_first
+            each = options.data / "migrations.json"
+            each.write_bytes(msgspec.json.encode([asdict(m) for m in migrations.found]))
+            measured |= bench.separation()
+            measured |= bench.vacate()
+            measured |= bench.idle_overhead(options.repeat)
+        moves = Moves(folders["tpcds"], Path(scratch), progress)
+        measured["small_to_large"] = moves.small_to_large()
+        measured["redone_after_kill"] = moves.killed_drivers()
+    return measured
+
+
+class _Bench:
+    """`folders` are those of the workloads."""
+
+    def __init__(
+        self,
+        sessions: Mapping[str, Session],
+        folders: Mapping[str, Path],
+        progress: Callable[[str, int, int], None],
+    ) -> None:
+        self._sessions = sessions
+        self._folders = folders
+        self._progress = progress
+        self._steps = 0
+        self._queries = [
+            MeasuredQuery(workload, name, text)
+            for workload in folders
+            for name, text in WORKLOADS[workload].queries().items()
+        ]
+
+    def _tell(self, what: str) -> None:
+        self._progress(what, self._steps, self._steps + 1)
+        self._steps += 1
+
+    def _of(self, workload: str) -> list[MeasuredQuery]:
+        """Its queries, with its tables known by their names."""
+        self._sessions["spark"].tables(self._folders[workload])
+        return [query for query in self._queries if query.workload == workload]
+
+    def migrations(self) -> Migrations:
+        found = Migrations()
+        for workload, engines in (("tpcds", ("spark",)), ("tpch", ("spark", "pipelined"))):
+            for query in self._of(workload):
+                for engine in engines:
+                    self._tell(f"{workload} {query.name} on {engine}")
+                    query.measure_alone(self._sessions[engine])
+                    found.stop_everywhere(self._sessions[engine], query)
+        return found
+
+    def idle_overhead(self, repeat: int) -> dict[str, Any]:
+        """What it costs that a query could be suspended, by engine: the runs in turn with all of it
+        and with nothing that looks after them."""
+        overhead: dict[str, float] = {}
+        for engine, session in self._sessions.items():
+            ratios = []
+            for query in self._of("tpch"):
+                self._tell(f"{query.name} on {engine}: overhead")
+                ratios.append(self._overhead_of(session, query, repeat))
+            overhead[engine] = (geometric_mean(ratios) or 1.0) - 1.0
+        return {"idle_overhead": max(overhead.values()), "idle_overhead_by_engine": overhead}
+
+    def _overhead_of(self, session: Session, query: MeasuredQuery, repeat: int) -> float:
+        """Quick queries are run more often: what is to be found is a hundredth."""
+        seconds: dict[bool, list[float]] = {True: [], False: []}
+        rounds = 2 * max(repeat, int(LONG / query.alone[session.settings.engine.name]))
+        for number in range(min(rounds, 6 * repeat)):
+            # Each kind comes first as often as the other.
+            for looked_after in (True, False) if number % 2 else (False, True):
+                with _looked_after(looked_after):
+                    took, _ = timed(lambda: run_in(session, query.text, query.name))
+                seconds[looked_after].append(took)
+        return min(seconds[True]) / min(seconds[False])
+
+    def separation(self) -> dict[str, Any]:
+        """Keeping the state after every pipeline, against once on demand, in the middle: the time
+        of the whole query over that without any of it, the three in turn."""
+        session = self._sessions["spark"]
+        always, once = [], []
+        for query in self._of("tpch"):
+            self._tell(f"{query.name}: state kept after every pipeline")
+            alone, _ = timed(lambda query=query: run_in(session, query.text, query.name))  # type: ignore[misc]
+            always.append(self._with_snapshots(session, query, every=True) / alone)
+            once.append(self._with_snapshots(session, query, every=False) / alone)
+        return {
+            "separation_overhead": (geometric_mean(always) or 1.0) - 1.0,
+            "on_demand_overhead": (geometric_mean(once) or 1.0) - 1.0,
+        }
+
+    def _with_snapshots(self, session: Session, query: MeasuredQuery, *, every: bool) -> float:
+        began = time.perf_counter()
+        handle = session.run(session.sql(query.text, name=query.name))
+        kept = 0
+        half = query.alone["spark"] / 2
+        while not handle.finished:
+            done = handle.progress()[0].pipelines_done
+            wanted = done > kept if every else not kept and time.perf_counter() - began > half
+            if wanted:
+                with suppress(HeadwayError):  # the query may end meanwhile
+                    handle.snapshot()
+                kept = max(done, 1)
+            time.sleep(LOOK_SECONDS)
+        handle.wait()
+        rows = handle.arrow()
+        took = time.perf_counter() - began
+        if not query.has(rows):
+            raise InternalError(f"{query.name} has other rows with snapshots")
+        return took
+
+    def vacate(self) -> dict[str, Any]:
+        """The longest queries, so many at the same time, are stopped once each has something to
+        keep; how long that takes, and how many were still there."""
+        session = self._sessions["spark"]
+        longest = sorted(self._of("tpch"), key=lambda query: -query.alone["spark"])
+        seconds: dict[str, float] = {}
+        suspended: dict[str, float] = {}
+        for count in _VACATED:
+            found = [self._vacated(session, longest[:count]) for _ in range(_VACATED_TIMES)]
+            seconds[str(count)] = middle([took for took, _ in found])
+            suspended[str(count)] = middle([float(stopped) for _, stopped in found])
+        return {
+            "vacate_seconds": seconds[str(_VACATED[-1])],
+            "vacate_seconds_by_queries": seconds,
+            "vacated_queries": suspended,
+        }
+
+    def _vacated(self, session: Session, queries: list[MeasuredQuery]) -> tuple[float, int]:
+        self._tell(f"vacating {len(queries)} queries")
+        handles = [session.run(session.sql(query.text, name=query.name)) for query in queries]
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline and not all(
+            handle.finished or handle.progress()[0].pipelines_done for handle in handles
+        ):
+            time.sleep(LOOK_SECONDS)
+        began = time.perf_counter()
+        session.vacate()
+        took = time.perf_counter() - began
+        stopped = 0
+        for handle, query in zip(handles, queries, strict=True):
+            if Run.open(session.store, handle.id).summary().status == "suspended":
+                stopped += 1
+                resumed = session.resume(handle.id)
+                resumed.wait()
+                if not query.has(resumed.arrow()):
+                    raise InternalError(f"{query.name} has other rows after it was vacated")
+        return took, stopped
+
+
+@contextmanager
+def _looked_after(wanted: bool) -> Iterator[None]:
+    """Without it, nothing is done beside a run: it listens to nobody and gives no sign of life."""
+    from headway.session.requests import Routines
+
+    every = Routines.every
+    if not wanted:
+        Routines.every = lambda self, seconds, act: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Routines.every = every  # type: ignore[method-assign]

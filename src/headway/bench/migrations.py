@@ -1,0 +1,316 @@
+"""Single queries stopped at a point and resumed, and what is reported of all of them.
+
+What comes after that point is a migration: stopping, keeping the state, and running the rest of the
+plan from what is in the store. A restart is the whole query. Both are measured on the same Spark,
+so that neither has to start one, and both compile their code: Spark knows that of queries it has
+run before, and none of what is left of one, while a driver elsewhere has seen neither.
+
+Long queries are stopped as the command does it by itself, after the pipelines that are running, and
+in the middle at once as well.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headway.base.errors import WrongUsage
+from headway.bench.peers import middle, run_in, same_rows
+from headway.storage import Run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from headway.session import RunHandle, Session
+    from headway.spark.results import KeptResult
+
+LONG = 3.0
+"""Seconds from which on a query is a long one."""
+POINTS = (0.1, 0.3, 0.5, 0.7, 0.9)
+_HALF = (0.4, 0.6)
+_GENERATOR = "org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator$"
+LOOK_SECONDS = 0.003
+_PARTS = ("select", "extract", "transfer", "suspend", "fetch", "rest", "total", "alone")
+_SIZES = (1 << 16, 1 << 20, 10 << 20, 50 << 20, 100 << 20, 1 << 30)
+_SIZE_NAMES = ("< 64 KiB", "< 1 MiB", "< 10 MiB", "< 50 MiB", "< 100 MiB", "< 1 GiB", ">= 1 GiB")
+
+
+@dataclass
+class MeasuredQuery:
+    """By engine: the seconds of the whole query, and its pipelines."""
+
+    workload: str
+    name: str
+    text: str
+    rows: pa.Table | None = None
+    alone: dict[str, float] = field(default_factory=dict)
+    pipelines: dict[str, int] = field(default_factory=dict)
+
+    def measure_alone(self, session: Session) -> None:
+        """The better of two runs, after one that warms up."""
+        engine = session.settings.engine.name
+        if self.rows is None:
+            self.rows = session.spark.sql(self.text).toArrow()
+        run_in(session, self.text, self.name)
+        seconds = []
+        for _ in range(2):
+            forget_code(session.spark)
+            began = time.perf_counter()
+            handle = session.run(session.sql(self.text, name=self.name))
+            handle.wait()
+            handle.arrow()
+            seconds.append(time.perf_counter() - began)
+        self.alone[engine] = min(seconds)
+        self.pipelines[engine] = max(1, handle.progress()[0].pipelines_total)
+
+    def has(self, rows: pa.Table) -> bool:
+        assert self.rows is not None
+        return same_rows(rows, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One query, stopped once. Seconds: `select` finds the state, `extract` reads and writes it,
+    `transfer` is the store's part of that, `suspend` is all until the run is free, `fetch` reads
+    the state, `rest` is all from resuming to the last row, with its fetch."""
+
+    engine: str
+    query: str
+    passed: float
+    """Seconds that the query had been running."""
+    pipelines_done: int
+    pipelines: int
+    alone: float
+    select: float
+    extract: float
+    transfer: float
+    suspend: float
+    fetch: float
+    rest: float
+    states: tuple[int, ...]
+    """Bytes of each."""
+    equal: bool
+    at_once: bool
+    """Without waiting for the pipelines that were running."""
+
+    @property
+    def progress(self) -> float:
+        """Of the time of the whole query."""
+        return min(1.0, self.passed / self.alone)
+
+    @property
+    def pipeline_progress(self) -> float:
+        return min(1.0, self.pipelines_done / self.pipelines)
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.states)
+
+    @property
+    def total(self) -> float:
+        return self.suspend + self.rest
+
+    @property
+    def ratio(self) -> float:
+        """Against a restart."""
+        return self.total / self.alone
+
+    @property
+    def execution_overhead(self) -> float:
+        """Finding and reading the state, as a part of the whole."""
+        return (self.select + self.extract - self.transfer) / (self.passed + self.total)
+
+    @property
+    def store_overhead(self) -> float:
+        return (self.transfer + self.fetch) / (self.passed + self.total)
+
+
+class Migrations:
+    """Stops queries, and goes on with them."""
+
+    def __init__(self) -> None:
+        self.found: list[Migration] = []
+        self.ended_first = 0
+        """Queries that came to their end before they were stopped."""
+
+    def stop_everywhere(self, session: Session, query: MeasuredQuery) -> None:
+        """A short query after each of its pipelines, a long one at five points of its time."""
+        engine = session.settings.engine.name
+        alone = query.alone[engine]
+        if alone >= LONG:
+            for point in POINTS:
+                self.found += self._migrated(session, query, _after_seconds(point * alone))
+            in_the_middle = _after_seconds(0.5 * alone)
+            self.found += self._migrated(session, query, in_the_middle, at_once=True)
+        else:
+            for count in range(1, query.pipelines[engine]):
+                is_time = _after_pipelines(count)
+                self.found += self._migrated(session, query, is_time, at_once=True)
+
+    def _migrated(
+        self,
+        session: Session,
+        query: MeasuredQuery,
+        is_time: Callable[[RunHandle, float], bool],
+        *,
+        at_once: bool = False,
+    ) -> Iterator[Migration]:
+        """Nothing where the query was quicker."""
+        from headway.session.suspending import Suspension
+
+        engine = session.settings.engine.name
+        forget_code(session.spark)
+        began = time.perf_counter()
+        handle = session.run(session.sql(query.text, name=query.name))
+        while not handle.finished and not is_time(handle, time.perf_counter() - began):
+            time.sleep(LOOK_SECONDS)
+        passed = time.perf_counter() - began
+        done = handle.progress()[0].pipelines_done
+        try:
+            images = handle.suspend(Suspension(wait=not at_once))
+        except WrongUsage:
+            images = {}
+        suspended = time.perf_counter() - began - passed
+        if Run.open(session.store, handle.id).summary().status != "suspended":
+            self.ended_first += 1
+            return
+        image = images.get(query.name)
+        # They were just written: reading them once more makes no later reading quicker.
+        fetch = 0.0 if image is None else _fetch(session, handle.id, image.states.values())
+        forget_code(session.spark)
+        began = time.perf_counter()
+        resumed = session.resume(handle.id)
+        resumed.wait()
+        rows = resumed.arrow()
+        rest = time.perf_counter() - began
+        yield Migration(
+            engine,
+            f"{query.workload} {query.name}",
+            passed,
+            done,
+            query.pipelines[engine],
+            query.alone[engine],
+            0.0 if image is None else image.select_seconds,
+            0.0 if image is None else image.extract_seconds,
+            0.0 if image is None else image.transfer_seconds,
+            suspended,
+            fetch,
+            rest,
+            () if image is None else tuple(state.bytes for state in image.states.values()),
+            query.has(rows),
+            at_once,
+        )
+
+
+def forget_code(spark: SparkSession) -> None:
+    """Have Spark compile what it runs next, as if it had not run it before."""
+    jvm: Any = spark._jvm
+    generator = jvm.org.apache.spark.util.Utils.classForName(_GENERATOR, True, False)
+    known = generator.getDeclaredField("cache")
+    known.setAccessible(True)
+    known.get(None).invalidateAll()
+
+
+def _fetch(session: Session, run_id: str, states: Iterable[KeptResult]) -> float:
+    """How long the states take to be read, one after the other."""
+    run = Run.open(session.store, run_id)
+    began = time.perf_counter()
+    for state in states:
+        for piece in state.pieces:
+            run.read_piece(piece)
+    return time.perf_counter() - began
+
+
+def _after_seconds(seconds: float) -> Callable[[RunHandle, float], bool]:
+    return lambda handle, passed: passed >= seconds
+
+
+def _after_pipelines(count: int) -> Callable[[RunHandle, float], bool]:
+    return lambda handle, passed: handle.progress()[0].pipelines_done >= count
+
+
+def report_of(migrations: list[Migration]) -> dict[str, Any]:
+    sums = [migration.bytes for migration in migrations]
+    single = [size for migration in migrations for size in migration.states]
+    long_ones = [m for m in migrations if m.alone >= LONG and not m.at_once]
+    in_the_middle = [m for m in migrations if m.alone >= LONG and m.at_once]
+    half = [m for m in long_ones if _HALF[0] <= m.progress <= _HALF[1]]
+    past_half = [m for m in long_ones if m.progress >= 0.5]
+    return {
+        "migrations": len(migrations),
+        "migrations_by_engine": {
+            engine: sum(m.engine == engine for m in migrations) for engine in ("spark", "pipelined")
+        },
+        "rows_equal": all(migration.equal for migration in migrations),
+        "different": sorted({m.query for m in migrations if not m.equal}),
+        "beats_restart_share": _share(m.ratio < 1.0 for m in half),
+        "queries_at_half": len(half),
+        "beats_restart_share_at_once": _share(m.ratio < 1.0 for m in in_the_middle),
+        "faster_than_restart_past_half": (
+            1.0 - statistics.mean(m.ratio for m in past_half) if past_half else None
+        ),
+        "state_bytes_median": statistics.median(sums) if sums else 0,
+        "state_bytes_mean": statistics.mean(sums) if sums else 0,
+        "state_bytes_max": max(sums, default=0),
+        "single_state_bytes_median": statistics.median(single) if single else 0,
+        "single_state_bytes_mean": statistics.mean(single) if single else 0,
+        "single_state_bytes_max": max(single, default=0),
+        "states_by_size": _by_size(migrations, len),
+        "state_bytes_by_progress": _by_tenth(migrations, "pipeline_progress", _quartiles),
+        "execution_overhead_by_size": _by_size(
+            migrations, lambda found: statistics.mean(m.execution_overhead for m in found)
+        ),
+        "store_overhead_by_size": _by_size(
+            migrations, lambda found: statistics.mean(m.store_overhead for m in found)
+        ),
+        "ratio_to_restart_by_progress": _by_tenth(
+            long_ones, "progress", lambda found: middle([m.ratio for m in found])
+        ),
+        "beats_restart_by_progress": _by_tenth(
+            long_ones, "progress", lambda found: _share(m.ratio < 1.0 for m in found)
+        ),
+        "seconds": {
+            part: round(middle([getattr(m, part) for m in migrations]), 4)
+            for part in _PARTS
+            if migrations
+        },
+        "slowest": [
+            {"query": m.query, "engine": m.engine, "ratio": m.ratio, "states": m.states}
+            for m in sorted(half, key=lambda m: -m.ratio)[:5]
+        ],
+    }
+
+
+def _share(outcomes: Iterable[bool]) -> float | None:
+    found = list(outcomes)
+    return sum(found) / len(found) if found else None
+
+
+def _quartiles(migrations: list[Migration]) -> list[int]:
+    """The least, the quarters and the most of the bytes of all states of a migration."""
+    sizes = sorted(migration.bytes for migration in migrations)
+    return [sizes[round(part * (len(sizes) - 1) / 4)] for part in range(5)]
+
+
+def _by_size(
+    migrations: list[Migration], measure: Callable[[list[Migration]], float]
+) -> dict[str, float]:
+    """By the bytes of all states together."""
+    groups: dict[int, list[Migration]] = {}
+    for migration in migrations:
+        groups.setdefault(sum(migration.bytes >= limit for limit in _SIZES), []).append(migration)
+    return {_SIZE_NAMES[group]: measure(groups[group]) for group in sorted(groups)}
+
+
+def _by_tenth(
+    migrations: list[Migration], progress: str, measure: Callable[[list[Migration]], Any]
+) -> dict[str, Any]:
+    groups: dict[int, list[Migration]] = {}
+    for migration in migrations:
+        tenth = min(9, int(getattr(migration, progress) * 10))
+        groups.setdefault(tenth, []).append(migration)
+    return {f"{10 * tenth}%": measure(groups[tenth]) for tenth in sorted(groups)}

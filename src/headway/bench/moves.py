@@ -1,0 +1,123 @@
+"""Queries that move from one process to another, on a machine with more cores; and drivers that are
+killed. All processes have run the query before, so that none is slower for being new, and compile
+its code again (`migrations.py` tells why)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headway.base.errors import InternalError
+from headway.bench.drivers import Driver, Ended
+from headway.storage import Run, list_runs, open_store
+from headway.workloads import WORKLOADS
+
+_MOVED = ("q04", "q14", "q23")
+_MOVED_AT = 0.5
+_KILLED = ("q14", "q23")
+_KILLED_AT = (0.25, 0.5, 0.75)
+_SMALL, _LARGE = "local[1]", "local[2]"
+_SNAPSHOT_EVERY = "500ms"
+_PATIENCE = 300.0
+_ATTEMPTS = 3
+
+
+class Moves:
+    """Over the tables of TPC-DS."""
+
+    def __init__(
+        self, tables: Path, scratch: Path, progress: Callable[[str, int, int], None]
+    ) -> None:
+        self._tables = tables
+        self._scratch = scratch
+        self._progress = progress
+        self._texts = WORKLOADS["tpcds"].queries()
+
+    def small_to_large(self) -> dict[str, Any]:
+        """Queries that begin on one core and go on with two, once half of their time has
+        passed: the seconds from the request on, against those that were left on one core, and
+        against beginning anew on two."""
+        found: dict[str, Any] = {}
+        store = self._scratch / "moved"
+        with (
+            Driver(_SMALL, self._tables, store) as small,
+            Driver(_LARGE, self._tables, store) as large,
+        ):
+            for number, name in enumerate(_MOVED):
+                self._progress(f"{name} from {_SMALL} to {_LARGE}", number, len(_MOVED))
+                stays = small.best(name, self._texts[name])
+                anew = large.best(name, self._texts[name])
+                moved = self._moved(small, large, name, _MOVED_AT * stays)
+                found[name] = {
+                    "stays": round((1.0 - _MOVED_AT) * stays, 3),
+                    "anew": round(anew, 3),
+                    "moved": round(moved, 3),
+                }
+        return found
+
+    def _moved(self, small: Driver, large: Driver, name: str, seconds: float) -> float:
+        """What a query takes that is stopped after so many seconds, from then on."""
+        from headway.session.requests import Request, ask
+
+        for _ in range(_ATTEMPTS):
+            small.start(name, self._texts[name])
+            run = self._begun(self._scratch / "moved")
+            time.sleep(seconds)
+            began = time.perf_counter()
+            ask(run, Request("suspend", wait=False))
+            if small.ended().status == "suspended":
+                self._check(large.resume(run.run_id))
+                return time.perf_counter() - began
+        raise InternalError(f"{name} always ended before it could be moved")
+
+    def killed_drivers(self) -> dict[str, dict[str, float]]:
+        """By when the driver is killed: the share of what was done that is done again, with
+        snapshots. Without them, it is all of it."""
+        found: dict[str, dict[str, float]] = {name: {} for name in _KILLED}
+        store = self._scratch / "killed"
+        with Driver(_LARGE, self._tables, store) as other:
+            for number, point in enumerate(_KILLED_AT):
+                self._progress(f"driver killed at {point:.0%}", number, len(_KILLED_AT))
+                for name in _KILLED:
+                    alone = other.best(name, self._texts[name])
+                    rest = self._rest_of_killed(store, other, name, point * alone)
+                    again = rest - (1.0 - point) * alone
+                    found[name][f"{point:.0%}"] = round(max(0.0, again) / (point * alone), 3)
+        return found
+
+    def _rest_of_killed(self, store: Path, other: Driver, name: str, seconds: float) -> float:
+        """What is left to do of the query when its driver is killed after so many seconds."""
+        for _ in range(_ATTEMPTS):
+            with Driver(
+                _LARGE, self._tables, store, suspension_snapshot_every=_SNAPSHOT_EVERY
+            ) as killed:
+                killed.best(name, self._texts[name])
+                killed.start(name, self._texts[name])
+                run = self._begun(store)
+                time.sleep(seconds)
+                killed.kill()
+            if run.summary().status == "lost":
+                return self._check(other.resume(run.run_id)).seconds
+        raise InternalError(f"{name} always ended before its driver was killed")
+
+    def _check(self, ended: Ended) -> Ended:
+        if ended.status != "done":
+            raise InternalError(f"run {ended.run} has {ended.status} after it was moved")
+        return ended
+
+    def _begun(self, store: Path) -> Run:
+        """The newest run, once it is working on its query."""
+        from headway.session.runs import QUERY_STARTED
+
+        opened = open_store(str(store))
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
+            newest = next(iter(list_runs(opened)), None)
+            if newest is not None and newest.status == "running":
+                run = Run.open(opened, newest.run_id)
+                if any(event.kind == QUERY_STARTED for event in run.events()):
+                    return run
+            time.sleep(0.01)
+        raise InternalError("the query has not begun")

@@ -1,0 +1,96 @@
+"""headway suspend: stop a run, and keep what is done of its queries."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from headway.cli import options
+from headway.cli.output import bytes_text, duration_text, plural, print_json, stdout
+from headway.cli.requests import ask_until, check_status
+from headway.cli.steps import spinner
+from headway.cli.stores import find_run
+from headway.session.requests import Request
+from headway.session.resuming import IMAGE
+from headway.storage import Run
+
+UNDER_WAY = ("running", "paused")
+
+
+def suspend(
+    run_id: options.RunId,
+    wait_pipeline: Annotated[
+        bool,
+        typer.Option(
+            "--wait-pipeline/--now",
+            help="Finish the pipelines that are running first, so that no work is lost, and the "
+            "next ones where that is cheaper than moving; or drop them.",
+        ),
+    ] = True,
+    within: options.Within = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    store: options.Store = None,
+    config: options.Config = None,
+    assignments: options.Assignments = None,
+) -> None:
+    """Stop a run and keep what is done of its queries, to go on with it elsewhere.
+
+    `headway resume` goes on with the run, in any process that reaches the store. Where what is done
+    cannot be kept, the run goes on.
+    """
+    settings = options.settings_from(config, assignments, store=store)
+    seconds = None if within is None else options.seconds_of(within, "--within")
+    reached, found = find_run(settings.store.url, run_id)
+    run = Run.open(reached, found)
+    check_status(run, UNDER_WAY, "suspend")
+    told = suspend_run(run, wait=wait_pipeline, within=seconds, quiet=quiet)
+    if json:
+        print_json(told)
+        return
+    print_suspended(told, stdout())
+    if told["status"] == "suspended":
+        stdout().print(Text("go on with it: ").append(f"headway resume {found}", "bold"))
+
+
+def suspend_run(run: Run, *, wait: bool, within: float | None, quiet: bool) -> dict[str, Any]:
+    """Has the driver of a run suspend it; what has become of the run."""
+    began = time.monotonic()
+    request = Request("suspend", wait=wait, within=within)
+    with spinner(f"suspending run {run.run_id}", quiet=quiet):
+        status = ask_until(run, request, UNDER_WAY)
+    images = [event.data for event in run.events() if event.kind == IMAGE]
+    image = (
+        images[-1]
+        if images and status == "suspended"
+        else {"states": {}, "progress": {}, "not_kept": []}
+    )
+    sizes = {name: kept["bytes"] for name, kept in image["states"].items()}
+    return {
+        "run": run.run_id,
+        "status": status,
+        "seconds": round(time.monotonic() - began, 3),
+        "states": sizes,
+        "bytes": sum(sizes.values()),
+        "progress": image["progress"],
+        "not_kept": image["not_kept"],
+    }
+
+
+def print_suspended(told: dict[str, Any], console: Console) -> None:
+    spent = duration_text(told["seconds"])
+    if told["status"] != "suspended":
+        ended = f"run {told['run']} is {told['status']} after {spent}"
+        lost = told["status"] == "lost"
+        why = "its driver is gone" if lost else "there was nothing left to suspend"
+        console.print(f"{ended}: {why}")
+        return
+    kept = f"{plural(len(told['states']), 'state')} of {bytes_text(told['bytes'])}"
+    console.print(f"run {told['run']} is suspended after {spent}, with {kept}")
+    if told["not_kept"]:
+        names = ", ".join(told["not_kept"])
+        console.print(f"nothing could be kept of {names}: resumed, it begins anew", style="yellow")

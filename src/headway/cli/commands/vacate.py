@@ -1,0 +1,108 @@
+"""headway vacate: suspend all that runs on this machine."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any
+
+import typer
+
+from headway.base.errors import HeadwayError
+from headway.cli import options
+from headway.cli.commands.suspend import UNDER_WAY, print_suspended, suspend_run
+from headway.cli.output import duration_text, plural, print_json, stdout
+from headway.cli.steps import spinner
+from headway.cli.stores import open_existing_store
+from headway.cli.urgent import running_here
+from headway.storage import Run, is_gone
+
+_LOOK_SECONDS = 0.05
+_PATIENCE = 30.0
+
+
+def vacate(
+    driver: Annotated[
+        int | None,
+        typer.Option(
+            "--driver",
+            metavar="PID",
+            help="Only what this process drives.",
+            show_default=False,
+        ),
+    ] = None,
+    wait_pipeline: Annotated[
+        bool,
+        typer.Option(
+            "--wait-pipeline/--now", help="Finish the pipelines that are running, or drop them."
+        ),
+    ] = False,
+    within: options.Within = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    store: options.Store = None,
+    config: options.Config = None,
+    assignments: options.Assignments = None,
+) -> None:
+    """Suspend every run that this machine drives, and say when the machine is free.
+
+    All runs of the store whose drivers are processes of this machine are suspended at the same
+    time. The machine is free when nothing of them is under way and their drivers have ended; a
+    driver that does other things beside, such as a notebook, is named and left alone.
+    """
+    settings = options.settings_from(config, assignments, store=store)
+    seconds = None if within is None else options.seconds_of(within, "--within")
+    reached = open_existing_store(settings.store.url)
+    runs = [] if reached is None else running_here(reached, *UNDER_WAY)
+    runs = [run for run in runs if driver is None or run.driver().pid == driver]
+    began = time.monotonic()
+
+    def suspend(run: Run) -> dict[str, Any]:
+        try:
+            return suspend_run(run, wait=wait_pipeline, within=seconds, quiet=True)
+        except HeadwayError as error:
+            status = run.summary().status
+            return {"run": run.run_id, "status": status, "error": error.describe()}
+
+    with (
+        spinner(f"suspending {plural(len(runs), 'run')}", quiet=quiet),
+        ThreadPoolExecutor(max(1, len(runs)), "headway-vacate") as pool,
+    ):
+        suspended = list(pool.map(suspend, runs))
+        idle = time.monotonic() - began
+        there = _still_there(runs)
+    told: dict[str, Any] = {
+        "runs": suspended,
+        "seconds_to_suspend": round(idle, 3),
+        "seconds": round(time.monotonic() - began, 3),
+        "drivers_left": there,
+    }
+    if json:
+        print_json(told)
+        return
+    console = stdout()
+    for each in suspended:
+        if "error" in each:
+            console.print(f"run {each['run']} is {each['status']}: {each['error']}", style="red")
+        else:
+            print_suspended(each, console)
+    if not runs:
+        console.print("nothing runs here: the machine is free")
+    elif there:
+        processes = ", ".join(map(str, there))
+        console.print(
+            f"nothing is under way after {duration_text(idle)}; of the drivers there are still: "
+            f"{processes}"
+        )
+    else:
+        console.print(f"the machine is free after {duration_text(told['seconds'])}")
+
+
+def _still_there(runs: list[Run]) -> list[int]:
+    """The drivers that have not ended a while after their runs were suspended."""
+    until = time.monotonic() + _PATIENCE
+    drivers = {run.driver() for run in runs}
+    while drivers and time.monotonic() < until:
+        drivers = {driver for driver in drivers if not is_gone(driver)}
+        time.sleep(_LOOK_SECONDS)
+    return sorted(driver.pid for driver in drivers)

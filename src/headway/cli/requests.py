@@ -1,0 +1,74 @@
+"""Asking the process that drives a run, and waiting for what becomes of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Any
+
+from headway.base.errors import HeadwayError, QueryFailed, WrongUsage
+from headway.cli.interrupts import interrupts
+from headway.session.requests import Request, answer_to, ask
+from headway.storage import Run, this_process
+
+_LOOK_SECONDS = 0.2
+
+
+class RequestFailed(QueryFailed):
+    """The driver could not do what it was asked."""
+
+    name = "REQUEST_FAILED"
+
+
+def ask_until(
+    run: Run, request: Request, while_: Collection[str], patience: float | None = None
+) -> str:
+    """Asks, and waits while the run has one of these statuses: the status that it has then. Raises
+    what the driver says went wrong; gives up after `patience` seconds."""
+    token = ask(run, request)
+    until = None if patience is None else time.monotonic() + patience
+    while True:
+        status = run.summary().status
+        if status not in while_:
+            return status
+        told = answer_to(run, token)
+        if told is not None and "status" in told:
+            return str(told["status"])
+        if told is not None and "error" in told:
+            error = told["error"]
+            raise RequestFailed(
+                f"run {run.run_id} is {status}: {error['name']}: {error['message']}",
+                hint=error["hint"] or "look at what its driver says",
+            )
+        if until is not None and time.monotonic() > until:
+            return status
+        time.sleep(_LOOK_SECONDS)
+
+
+def told_by_driver(run: Run, seconds: float) -> dict[str, Any] | None:
+    """Where the queries stand, from the driver of a run; None when it does not say so in time."""
+    if run.driver() == this_process():
+        return None
+    try:
+        token = ask(run, Request("tell"))
+    except HeadwayError:
+        return None  # a store that can only be read
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not interrupts.requested:
+        told = answer_to(run, token)
+        if told is not None:
+            found: dict[str, Any] | None = told.get("queries")
+            return found
+        time.sleep(_LOOK_SECONDS)
+    return None
+
+
+def check_status(run: Run, wanted: Collection[str], what: str) -> str:
+    """The status of a run, which has to be one of these for what is to be done."""
+    status = run.summary().status
+    if status not in wanted:
+        raise WrongUsage(
+            f"run {run.run_id} is {status}: there is nothing to {what}",
+            hint="`headway runs` shows how runs stand",
+        )
+    return status

@@ -1,0 +1,49 @@
+"""Other runs of this machine are paused while urgent queries run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from headway.base.errors import HeadwayError
+from headway.cli.requests import ask_until
+from headway.cli.steps import spinner
+from headway.cli.stores import open_existing_store
+from headway.session.requests import Request, ask
+from headway.storage import ReliableStore, Run, list_runs, this_process
+
+_PATIENCE = 60.0
+
+
+@contextmanager
+def others_paused(store_url: str, *, quiet: bool) -> Iterator[tuple[str, ...]]:
+    """The runs of the store that other processes of this machine drive are paused inside. Should
+    this process be killed, they go on by themselves."""
+    store = open_existing_store(store_url)
+    runs = [] if store is None else running_here(store)
+    paused: list[Run] = []
+    try:
+        with spinner("pausing other runs", quiet=quiet):
+            for run in runs:
+                request = Request("pause", holder=this_process())
+                with suppress(HeadwayError):  # one that cannot be paused goes on beside
+                    if ask_until(run, request, ("running",), _PATIENCE) == "paused":
+                        paused.append(run)
+        yield tuple(run.run_id for run in paused)
+    finally:
+        for run in paused:
+            with suppress(HeadwayError):  # it goes on when this process is gone
+                ask(run, Request("continue", holder=this_process()))
+
+
+def running_here(store: ReliableStore, *statuses: str) -> list[Run]:
+    """The runs with one of these statuses whose drivers are other processes of this machine."""
+    here = this_process()
+    found = []
+    for summary in list_runs(store):
+        if summary.status in (statuses or ("running",)):
+            run = Run.open(store, summary.run_id)
+            driver = run.driver()
+            if driver.host == here.host and driver.pid != here.pid:
+                found.append(run)
+    return found

@@ -1,0 +1,79 @@
+"""What is done of a query that is running, and whoever keeps it: `spark_keeper.py` for queries that
+Spark runs, `pipelined_keeper.py` for those on the workers."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headway.plan.nodes import QueryPlan
+from headway.session.resuming import Origin, QueryImage
+
+LOOK_SECONDS = 0.1
+"""Between two looks at a query that is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldState:
+    """Rows that are there and are still needed. None for what nobody has counted."""
+
+    rows: float | None
+    bytes: float | None
+    kept: bool = False
+    """In the store already."""
+    seconds: float | None = None
+    """What it took to make it, where that was seen."""
+    moving_seconds: float = 0.0
+    """What its rows take that are read from the store, to come to where they are needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a running query stands: what is left of it, and the states that this needs, by their
+    names. Pipelines are those of its engine. Nothing is read or written for this."""
+
+    plan: QueryPlan
+    states: Mapping[str, HeldState]
+    finished: int
+    total: int
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+
+    @property
+    def new_bytes(self) -> float:
+        """What would have to be written to keep all of it."""
+        return sum(state.bytes or 0.0 for state in self.states.values() if not state.kept)
+
+
+class StateKeeper(Protocol):
+    """Keeps what is done of one running query; what was kept once is not written again."""
+
+    def stand(self, without: Collection[str] = ()) -> Standing | None:
+        """None when nothing can be kept of the query. In the place of states that it is to be
+        `without` are those that they were made from, as far as the engine has them."""
+
+    def settle(self, until: float | None, ended: Callable[[], bool]) -> None:
+        """Wait for the pipelines that are running, as far as the time allows."""
+
+    def image(
+        self,
+        without: Collection[str] = (),
+        *,
+        origins: bool = False,
+        until: float | None = None,
+    ) -> QueryImage | None:
+        """Writes what is not yet kept. The query goes on meanwhile, if nobody stops it. `origins`
+        are in it where they are asked for. States that are not written `until` then give way to
+        those that they were made from, as far as these are kept already."""
+
+    def hurry(self) -> None:
+        """Give up what is just being written."""
+
+    def quiet(self, stop: Callable[[], None]) -> None:
+        """Have the machine free for writing the image of a query that is to be stopped."""
+
+
+def state_prefix(query: str) -> str:
+    """What the names of a query's states begin with: names have at most 64 characters."""
+    return f"{query[:40]}-{secrets.token_hex(4)}"

@@ -1,0 +1,305 @@
+"""What is kept of the queries of one run while they are under way: images and snapshots."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from headway.base.config import Settings
+from headway.base.errors import HeadwayError
+from headway.plan.canonical import row_keys
+from headway.plan.cardinalities import estimate
+from headway.plan.graph import walk
+from headway.session.history import FailureHistory, StoreSpeed
+from headway.session.keepers import Standing, StateKeeper
+from headway.session.pipelined import ExecutionWatch, PipelinedEngine
+from headway.session.pipelined_keeper import PipelinedKeeper
+from headway.session.planning import PlannedQuery, statistics_of, tables_in
+from headway.session.resuming import (
+    QueryImage,
+    Resumed,
+    drop_images,
+    known_rows,
+    with_origins,
+    write_image,
+)
+from headway.session.reusing import ReusableStates
+from headway.session.snapshots import Prospect, SnapshotPolicy, prospect, work_of
+from headway.session.spark_keeper import SparkKeeper
+from headway.session.suspending import Work, cheapest, moving_cost, suspend
+from headway.storage import Run
+
+if TYPE_CHECKING:
+    from headway.spark.adaptive import QueryWatch
+    from headway.spark.engine import SparkEngine
+    from headway.spark.results import KeptResult
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the session gives to every run."""
+
+    engine: SparkEngine
+    pipelined: PipelinedEngine
+    settings: Settings
+    observe: Callable[[PlannedQuery, KeptResult], None]
+    observed: Callable[[], Mapping[str, float]]
+    failures: FailureHistory
+    speed: StoreSpeed
+    reusable: ReusableStates
+
+
+@dataclass(eq=False)
+class Running:
+    """A query under way, or a shared step of a batch, which has a key."""
+
+    query: PlannedQuery
+    watch: QueryWatch | ExecutionWatch
+    stop: Callable[[], None]
+    key: str | None = None
+    behind: float = 0.0
+    """Seconds of work that it goes on from."""
+    began: float = field(default_factory=time.monotonic)
+    paused: bool = False
+    keeper: StateKeeper | None = None
+    policy: SnapshotPolicy | None = None
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where a query stands, and what it would take to move it."""
+
+    standing: Standing
+    share_done: float
+    prospect: Prospect
+
+
+class Keeping:
+    """One image is made at a time. Safe from several threads."""
+
+    def __init__(
+        self,
+        run: Run,
+        around: Around,
+        resumed: Resumed,
+        under_way: Callable[[], Mapping[str, Running]],
+    ) -> None:
+        """`under_way` tells what is running, and needs the states that it reads."""
+        self._run = run
+        self._around = around
+        self._under_way = under_way
+        self._images = resumed.images()
+        self._stored = dict(self._images)
+        """Those that are in the store."""
+        self._stopped: set[str] = set()
+        self._offered = set(resumed.offered)
+        self._lock = threading.RLock()
+        self._closed = False
+        settings = around.settings.suspension
+        self._every: float | Literal["auto"] | None = settings.snapshot_every
+        self._reuse = settings.reuse
+        self.snapshots = 0
+
+    def image_of(self, name: str, key: str | None = None) -> QueryImage | None:
+        """What is known of a query, or of the shared step with that key."""
+        if key is None:
+            return self._images.get(name)
+        return next((i for i in list(self._images.values()) if i.key == key), None)
+
+    def seconds_behind(self, query: PlannedQuery, key: str | None) -> float:
+        """What a query that is begun now had been running for before."""
+        image = self.image_of(query.name, key) if query.states else None
+        return 0.0 if image is None else image.seconds
+
+    def stop(
+        self,
+        running: Mapping[str, Running],
+        wait: bool,
+        until: float | None,
+        ended: Callable[[str, Running], bool],
+    ) -> None:
+        """Ends queries, each with its image; `suspend` tells how."""
+        from headway.spark.errors import named_error
+
+        def one(name: str) -> QueryImage | None:
+            under_way = running[name]
+            try:
+                return suspend(
+                    keepers[name],
+                    wait,
+                    until,
+                    self._around.speed,
+                    self._work(under_way),
+                    under_way.stop,
+                    lambda: ended(name, under_way),
+                    origins=self._reuse,
+                )
+            except Exception as error:
+                raise named_error(error) from error
+
+        with self._lock:
+            self._stopped |= running.keys()
+            keepers = {name: self._keeper(each) for name, each in running.items()}
+            with ThreadPoolExecutor(max(1, len(running)), "headway-suspend") as pool:
+                futures = {name: pool.submit(one, name) for name in running}
+            failures = [f.exception() for f in futures.values() if f.exception() is not None]
+            for name, future in futures.items():
+                if future.exception() is None:
+                    self._keep(name, running[name], future.result())
+            for failure in failures:
+                assert failure is not None
+                raise failure
+
+    def hurry(self) -> None:
+        """Somebody needs the machine: a snapshot that is under way is given up."""
+        for running in self._under_way().values():
+            if running.keeper is not None:
+                running.keeper.hurry()
+
+    def write(self, done: Collection[str]) -> Mapping[str, QueryImage]:
+        """Makes what is known of the queries that are not done the image of the run."""
+        with self._lock:
+            if self._closed:
+                return {}
+            self._images = {n: image for n, image in self._images.items() if n not in done}
+            if self._reuse:
+                self._offered |= self._around.reusable.offer(self._run, self._images.values())
+            reading = self._under_way().values()
+            needed = {name for running in reading for name in running.query.states}
+            not_kept = self._stopped - {*self._images, *done}
+            write_image(self._run, self._images, self._offered, needed, not_kept)
+            self._stored = dict(self._images)
+            return dict(self._images)
+
+    def close(self, done: Collection[str]) -> bool:
+        """The run is at its end: nothing more is kept for it. Whether something is left to go on
+        with, of queries that are not done."""
+        with self._lock:
+            self._closed = True
+            if any(image.states for name, image in self._stored.items() if name not in done):
+                return True
+            if self._stored or self.snapshots:
+                drop_images(self._run, self._offered)
+            return False
+
+    def snapshot(self, running: Mapping[str, Running], done: Collection[str]) -> None:
+        """Keeps what is done of those queries for which it is time."""
+        if self._every is None:
+            return
+        for name, under_way in running.items():
+            with self._lock:
+                if not self._closed:
+                    self._snapshot_one(name, under_way, done)
+
+    def snapshot_now(
+        self, running: Mapping[str, Running], done: Collection[str]
+    ) -> Mapping[str, QueryImage]:
+        """Keeps what is done of these queries; what is kept of the run then."""
+        from headway.spark.errors import named_error
+
+        with self._lock:
+            if self._closed:
+                return {}
+            try:
+                for name, under_way in running.items():
+                    self._keep(name, under_way, self._image(under_way))
+            except Exception as error:
+                raise named_error(error) from error
+            self.snapshots += 1
+            return self.write(done)
+
+    def _image(self, running: Running) -> QueryImage | None:
+        keeper = self._keeper(running)
+        newest = keeper.stand()
+        if newest is None:
+            return None
+        cost = moving_cost(newest, self._around.speed, self._work(running))
+        return keeper.image(cheapest(keeper, newest, cost), origins=self._reuse)
+
+    def _snapshot_one(self, name: str, running: Running, done: Collection[str]) -> None:
+        assert self._every is not None
+        speed, keeper = self._around.speed, self._keeper(running)
+        if running.policy is None:
+            failures = self._around.failures.per_hour()
+            running.policy = SnapshotPolicy(self._every, speed, failures, running.began)
+
+        try:
+            without = running.policy.passed_over(keeper, self._work(running), time.monotonic())
+            image = None if without is None else keeper.image(without, origins=self._reuse)
+            if image is None:
+                return
+            self._keep(name, running, image)
+            self.write(done)
+            self.snapshots += 1
+            running.policy.taken(image.states, time.monotonic())
+        except Exception as error:  # noqa: BLE001 - the query goes on; the next one may succeed
+            running.policy.taken({}, time.monotonic())
+            self._tell_failed(name, error)
+
+    def _tell_failed(self, name: str, error: Exception) -> None:
+        from headway.spark.errors import named_error
+
+        named = named_error(error)
+        try:
+            self._run.append("snapshot_failed", name, error=named.name, message=named.message)
+        except HeadwayError:
+            return  # the store fails: whoever needs it will say so
+
+    def _keep(self, name: str, running: Running, image: QueryImage | None) -> None:
+        if image is None:
+            return
+        if running.key is not None:  # an earlier driver may have had another name for the step
+            self._images = {n: i for n, i in self._images.items() if i.key != running.key}
+        unknown = running.query.plan is None
+        tables = tables_in([image.plan]) if unknown else ()
+        seconds = running.behind + running.seconds
+        self._images[name] = replace(image, key=running.key, tables=tables, seconds=seconds)
+
+    def stand(self, running: Running) -> Stand | None:
+        """Where a query stands; None when that cannot be told."""
+        standing = self._keeper(running).stand()
+        if standing is None:
+            return None
+        share = self._share_done(running.query, standing)
+        return Stand(
+            standing, share, prospect(standing, running.seconds, share, self._around.speed)
+        )
+
+    def _work(self, running: Running) -> Work:
+        return Work(running.began, lambda standing: self._share_done(running.query, standing))
+
+    def _share_done(self, query: PlannedQuery, standing: Standing) -> float:
+        """The work behind the states, of the work of the whole plan, both by the same estimates."""
+        whole, places = with_origins(standing.plan, standing.origins)
+        rows = {name: state.rows for name, state in standing.states.items()}
+        keys = row_keys(whole.root)
+        known = {**self._around.observed(), **known_rows(whole, rows)}
+        for name, place in places.items():
+            if (count := rows.get(name)) is not None:
+                known[keys[place]] = count
+        estimates = estimate(whole, statistics_of(query.imported), known)
+        behind = {node for name in places for node in walk(standing.origins[name].node)}
+        done = work_of(behind, estimates)
+        all_of_it = work_of(walk(whole.root), estimates)
+        return done / all_of_it if all_of_it > 0 else 0.0
+
+    def _keeper(self, running: Running) -> StateKeeper:
+        with self._lock:
+            if running.keeper is None:
+                speed = self._around.speed
+                running.keeper = (
+                    PipelinedKeeper(running.query, running.watch, speed)
+                    if isinstance(running.watch, ExecutionWatch)
+                    else SparkKeeper(
+                        self._around.engine.spark, self._run, running.query, running.watch, speed
+                    )
+                )
+            return running.keeper

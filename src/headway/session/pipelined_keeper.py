@@ -1,0 +1,225 @@
+"""What the workers have done of a query that they are running: the tables of its channels that are
+complete."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from headway.base.errors import StoreUnavailable
+from headway.lineage.names import ChannelId
+from headway.pipelined.programs import Held
+from headway.pipelined.transport import Extract, Extracted
+from headway.plan.graph import replace_nodes, topmost, walk, with_root
+from headway.plan.nodes import Node, Scan, StateScan
+from headway.plan.sources import SessionSource
+from headway.plan.states import image_state, renamed_state
+from headway.session.history import StoreSpeed
+from headway.session.keepers import LOOK_SECONDS, HeldState, Standing, state_prefix
+from headway.session.pipelined import ExecutionWatch
+from headway.session.planning import PlannedQuery
+from headway.session.resuming import STATES, Origin, QueryImage, states_of
+
+if TYPE_CHECKING:
+    from headway.spark.results import KeptResult
+
+
+class PipelinedKeeper:
+    """Keeps the states of one query."""
+
+    def __init__(self, query: PlannedQuery, watch: ExecutionWatch, speed: StoreSpeed) -> None:
+        assert query.plan is not None
+        self._query = query
+        self._plan = query.plan
+        self._watch = watch
+        self._speed = speed
+        self._nodes = list(walk(query.plan.root))
+        self._prefix = state_prefix(query.name)
+        self._kept: dict[Node, tuple[StateScan, KeptResult]] = {}
+        self._sizes: dict[Node, HeldState] = {}
+
+    def quiet(self, stop: Callable[[], None]) -> None:
+        """What its channels have would be lost with it."""
+        self._watch.execution.ask(lambda coordinator: coordinator.pause())
+
+    def settle(self, until: float | None, ended: Callable[[], bool]) -> None:
+        """Until one more of the inputs is read by all channels."""
+        before = self._ended_sides()
+        while not ended() and self._ended_sides() <= before:
+            if until is not None:
+                written = self._speed.seconds(self.stand().new_bytes)
+                if time.monotonic() + 2 * written >= until:
+                    return
+            time.sleep(LOOK_SECONDS)
+
+    def stand(self, without: Collection[str] = ()) -> Standing:
+        complete = self._complete(without)
+        wanted = topmost(self._plan.root, complete)
+        self._measure(wanted, complete)
+        states: dict[str, HeldState] = {}
+        replaced: dict[Node, Node] = {}
+        made: dict[str, Origin] = {}
+        for node in wanted:
+            scan = self._scan(node)
+            if node in self._kept:
+                kept = self._kept[node][1]
+                states[scan.state] = HeldState(kept.rows, kept.bytes, kept=True)
+            else:
+                states[scan.state] = self._sizes.get(node, HeldState(None, None))
+            replaced[node] = renamed_state(scan, node)
+            made[scan.state] = _origin(node)
+        plan = with_root(self._plan, replace_nodes(self._plan.root, replaced))
+        for name in states_of(plan) - states.keys():
+            former = self._query.states[name]
+            states[name] = HeldState(former.rows, former.bytes, kept=True)
+        report = self._watch.report
+        return Standing(plan, states, report.sides_done, report.sides_total, made)
+
+    def _measure(self, nodes: Iterable[Node], complete: Mapping[Node, Held | None]) -> None:
+        """Asks the channels once how much there is of a state."""
+        unknown = [n for n in nodes if n not in self._kept and n not in self._sizes]
+        owners = self._watch.execution.ask(lambda coordinator: coordinator.owners())
+        if unknown and owners is not None:
+            for node, parts in self._asked(unknown, complete, owners, only_sizes=True).items():
+                if all(part.problem is None for part in parts):
+                    rows, size = sum(p.rows for p in parts), sum(p.bytes for p in parts)
+                    self._sizes[node] = HeldState(rows, size)
+
+    def image(
+        self,
+        without: Collection[str] = (),
+        *,
+        origins: bool = False,
+        until: float | None = None,
+    ) -> QueryImage | None:
+        owners = self._watch.execution.ask(lambda coordinator: coordinator.owners())
+        if owners is None:
+            return None
+        began = time.monotonic()
+        complete = self._complete(without)
+        selected = time.monotonic()
+        while missing := [n for n in topmost(self._plan.root, complete) if n not in self._kept]:
+            in_time = until is None or time.monotonic() < until
+            rows = self._extract(missing, complete, owners) if in_time else {}
+            unmoved = self._unmoved(owners)
+            for node in missing:
+                held, kept = complete[node], rows.get(node)
+                assert held is not None
+                if kept is None or held.stage not in unmoved:
+                    del complete[node]  # a channel has it no more: what it was made from is taken
+                else:
+                    self._kept[node] = (self._scan(node), kept)
+        wanted = topmost(self._plan.root, complete)
+        replaced = {node: renamed_state(self._kept[node][0], node) for node in wanted}
+        plan = with_root(self._plan, replace_nodes(self._plan.root, replaced))
+        if any(
+            isinstance(n, Scan) and isinstance(n.source, SessionSource) for n in walk(plan.root)
+        ):
+            return None  # it reads data of the session that made it, which no other has
+        states = {self._kept[node][0].state: self._kept[node][1] for node in wanted}
+        former = {name: self._query.states[name] for name in states_of(plan) - states.keys()}
+        report = self._watch.report
+        made = {self._kept[node][0].state: _origin(node) for node in wanted} if origins else {}
+        return QueryImage(
+            plan,
+            states | former,
+            report.sides_done,
+            report.sides_total,
+            made,
+            select_seconds=selected - began,
+            extract_seconds=time.monotonic() - selected,
+            transfer_seconds=max((s.write_seconds for s in states.values()), default=0.0),
+        )
+
+    def hurry(self) -> None:
+        """What a channel has collected is written in one go."""
+
+    def _complete(self, without: Collection[str]) -> dict[Node, Held | None]:
+        """The nodes whose rows are all there, or were when they were kept."""
+        ended = self._ended_sides()
+        complete: dict[Node, Held | None] = {}
+        for held in self._watch.dataflow.held:
+            node = self._nodes[held.node]
+            wanted = not without or self._scan(node).state not in without
+            if wanted and all((held.stage, side) in ended for side in held.sides):
+                complete[node] = held
+        return complete | dict.fromkeys(self._kept)
+
+    def _ended_sides(self) -> frozenset[tuple[int, int]]:
+        found = self._watch.execution.ask(lambda coordinator: coordinator.ended_sides())
+        return found or frozenset()
+
+    def _unmoved(self, owners: Mapping[ChannelId, str]) -> frozenset[int]:
+        """Stages whose channels are all where they were: what was read of them is theirs."""
+        now = self._watch.execution.ask(lambda coordinator: coordinator.owners()) or {}
+        moved = {channel.stage for channel in owners if now.get(channel) != owners[channel]}
+        return frozenset(channel.stage for channel in owners) - moved
+
+    def _scan(self, node: Node) -> StateScan:
+        if node in self._kept:
+            return self._kept[node][0]
+        types = ((column.type, column.nullable) for column in node.schema)
+        return image_state(f"{self._prefix}-{self._nodes.index(node)}", types)
+
+    def _extract(
+        self,
+        nodes: Iterable[Node],
+        complete: Mapping[Node, Held | None],
+        owners: Mapping[ChannelId, str],
+    ) -> dict[Node, KeptResult]:
+        """States in pieces, all at the same time; without those that a channel has no more."""
+        began = time.monotonic()
+        found = {
+            node: self._kept_result(node, parts)
+            for node, parts in self._asked(nodes, complete, owners).items()
+            if all(part.problem is None for part in parts)
+        }
+        self._speed.add(sum(kept.bytes for kept in found.values()), time.monotonic() - began)
+        return found
+
+    def _asked(
+        self,
+        nodes: Iterable[Node],
+        complete: Mapping[Node, Held | None],
+        owners: Mapping[ChannelId, str],
+        *,
+        only_sizes: bool = False,
+    ) -> dict[Node, list[Extracted]]:
+        """What the channels answer, by state."""
+        asked: list[tuple[Node, str, Extract]] = []
+        for node in nodes:
+            held, state = complete[node], self._scan(node)
+            assert held is not None
+            types = (column.type for column in held.columns)
+            columns = tuple(zip(state.column_names, types, strict=True))
+            channels = sorted(channel for channel in owners if channel.stage == held.stage)
+            for channel in channels[:1] if held.copied else channels:
+                piece = f"{STATES}/{state.state}/{channel.channel:06d}-{secrets.token_hex(2)}"
+                query = self._watch.query
+                extract = Extract(query, channel, held.sql, columns, piece, only_sizes)
+                asked.append((node, owners[channel], extract))
+        answers = self._watch.cluster.extract((owner, extract) for _, owner, extract in asked)
+        by_node: dict[Node, list[Extracted]] = {}
+        for (node, _, extract), answer in zip(asked, answers, strict=True):
+            if answer.not_written:
+                raise StoreUnavailable(f"{extract.piece} cannot be kept: {answer.problem}")
+            by_node.setdefault(node, []).append(answer)
+        return by_node
+
+    def _kept_result(self, node: Node, parts: list[Extracted]) -> KeptResult:
+        from headway.spark.results import KeptResult
+        from headway.spark.schemas import schema_of_columns
+
+        return KeptResult(
+            sum(part.rows for part in parts),
+            sum(part.bytes for part in parts),
+            tuple(part.piece for part in parts if part.rows),
+            schema_of_columns(self._scan(node).columns),
+            write_seconds=max((part.seconds for part in parts), default=0.0),
+        )
+
+
+def _origin(node: Node) -> Origin:
+    return Origin(node, tuple(range(len(node.schema))), whole=True)

@@ -1,0 +1,171 @@
+"""The shared steps of a batch: cut where checkpoints are worth it, run, kept for its queries."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headway.plan.serialize import plan_to_builtins
+from headway.session.batch_planning import BatchOptions
+from headway.session.keeping import Around
+from headway.session.planning import PlannedQuery
+from headway.session.resuming import SHARED_DONE, TO_FINISH, kept_data, left_of
+from headway.session.sharing import (
+    Piece,
+    SharedPart,
+    SharedStep,
+    finishing_plan,
+    pieces_of,
+    planned_piece,
+)
+from headway.sharing.checkpoints import choose_checkpoints
+from headway.sharing.cost_model import CostModel
+from headway.sharing.failures import Failures, stages_of
+from headway.sharing.global_plan import PlannedChain
+from headway.storage import Run
+
+if TYPE_CHECKING:
+    from headway.plan.nodes import QueryPlan
+    from headway.spark.results import KeptResult
+
+Execute = Callable[[PlannedQuery, str], tuple["KeptResult", str]]
+
+
+class SharedParts:
+    """What is done of a mini-batch: by query the parts of it that are there, and their rows."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[SharedPart]] = {}
+        self._states: dict[str, KeptResult] = {}
+        self.steps = 0
+        self.as_planned = True
+        """Whether no shared step failed: what was done is then what was predicted."""
+
+    def add(self, step: SharedStep, kept: KeptResult) -> None:
+        self.steps += 1
+        self._states[step.state.state] = kept
+        for query, part in step.shares():
+            self._parts.setdefault(query, []).append(part)
+
+    def of_any(self, names: Iterable[str]) -> bool:
+        return any(name in self._parts for name in names)
+
+    def plans(
+        self,
+        names: Iterable[str],
+        queries: Mapping[str, PlannedQuery],
+        failed: Callable[..., None],
+    ) -> dict[str, QueryPlan]:
+        """What is left of each of the queries that have parts by now."""
+        found: dict[str, QueryPlan] = {}
+        for name in names:
+            if name in self._parts:
+                try:
+                    found[name] = finishing_plan(queries[name], self._parts[name])
+                except Exception as error:  # noqa: BLE001 - the query is run without its parts
+                    failed(name, error)
+                    del self._parts[name]
+        return found
+
+    def left_of(
+        self, query: PlannedQuery, plan: QueryPlan, observed: Mapping[str, float], wanted: str
+    ) -> PlannedQuery:
+        return left_of(query, plan, self._states, observed, wanted)
+
+
+class StepRunner:
+    """Runs shared steps. `known` are results that an earlier driver has left, by their keys;
+    `execute` runs a query that is a part of a step, with its key."""
+
+    def __init__(
+        self,
+        run: Run,
+        around: Around,
+        model: CostModel,
+        options: BatchOptions,
+        known: Mapping[str, KeptResult],
+        execute: Execute,
+    ) -> None:
+        self._run = run
+        self._around = around
+        self._model = model
+        self._checkpoints = options.policy.checkpoints
+        self._known = dict(known)
+        self._execute = execute
+        self._serves: dict[str, tuple[str, ...]] = {}
+        self.budget = options.checkpoint_share * (options.deadline or 0.0)
+        """Seconds that checkpoints may still take."""
+
+    def serves(self, name: str) -> tuple[str, ...]:
+        """The queries that a part of a step works for; a query works for itself."""
+        return self._serves.get(name, (name,))
+
+    def cuts(
+        self, step: SharedStep, later: Sequence[PlannedChain], failures: Failures
+    ) -> Collection[int]:
+        """After which joins the step is cut. It competes for the budget with the steps that come
+        `later` in the mini-batch."""
+        joins = range(len(step.plan.joined))
+        if self._checkpoints != "selective":
+            return joins if self._checkpoints == "all" else ()
+        stages = stages_of(step.name, step.chain, self._model.rates, failures)
+        for number, planned in enumerate(later):
+            stages += stages_of(f"later {number}", planned, self._model.rates, failures)
+        chosen = choose_checkpoints(stages, self.budget, failures, self._around.speed.seconds)
+        return {position for name, position in chosen if name == step.name}
+
+    def run(
+        self, step: SharedStep, cuts: Collection[int], users: Sequence[PlannedQuery]
+    ) -> KeptResult:
+        """The parts of the step one after the other; the result of the last."""
+        pieces = pieces_of(step, cuts)
+        states: dict[str, KeptResult] = {}
+        # What is there already of the last parts makes those before them needless.
+        there = [number for number, piece in enumerate(pieces) if piece.key in self._known]
+        for piece in pieces[there[-1] if there else 0 :]:
+            states[piece.name] = self._run_piece(piece, step, states, users)
+            if piece is not pieces[-1]:
+                self.budget -= 2 * self._around.speed.seconds(states[piece.name].bytes)
+        return states[pieces[-1].name]
+
+    def _run_piece(
+        self,
+        piece: Piece,
+        step: SharedStep,
+        states: Mapping[str, KeptResult],
+        users: Sequence[PlannedQuery],
+    ) -> KeptResult:
+        known = self._known.get(piece.key)
+        if known is not None:
+            return known
+        wanted = self._around.settings.engine.name
+        made = planned_piece(piece, states, users, self._around.observed(), wanted)
+        self._serves[piece.name] = step.queries
+        began = time.monotonic()
+        kept, engine = self._execute(made, piece.key)
+        told: dict[str, Any] = {"step": step.name, "queries": list(step.queries)}
+        seconds = round(time.monotonic() - began, 6)
+        self._run.append(
+            SHARED_DONE,
+            None,
+            name=piece.name,
+            key=piece.key,
+            engine=engine,
+            seconds=seconds,
+            **told,
+            **kept_data(kept),
+        )
+        self._known[piece.key] = kept
+        return kept
+
+    def note(self, plans: Mapping[str, QueryPlan]) -> None:
+        """What is left to do of each query, for a driver that may have to go on from here."""
+        if plans:
+            piece = f"batch/{secrets.token_hex(6)}"
+            told = {name: plan_to_builtins(plan) for name, plan in plans.items()}
+            self._run.write_piece(piece, msgspec.json.encode(told))
+            self._run.append(TO_FINISH, None, piece=piece, queries=list(plans))

@@ -1,0 +1,182 @@
+"""How a running query is stopped, and which of its states are kept for it.
+
+A state is kept where that is cheaper than making it again: with the seconds to write it, those to
+read it, and those of the work that would be done twice. One that is not worth it is passed over for
+those that it was made from, which may be smaller, or in the end for the tables.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from headway.session.history import StoreSpeed
+from headway.session.keepers import Standing, StateKeeper
+from headway.session.resuming import QueryImage
+
+_TRIALS = 16
+_SMALL_BYTES = 8 << 20
+"""States up to here are kept without weighing them."""
+_READING = 0.5
+"""The time to read a state, of that to write it."""
+_LATE = 1000.0
+"""What a second counts after the machine is gone."""
+_CHEAP_SECONDS = 0.3
+_AWAIT_SECONDS = 0.3
+"""Between two looks at whether it has become cheaper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """How queries are stopped: after the pipelines that are running, or at once; and how many
+    seconds there are until the machine is gone."""
+
+    wait: bool = True
+    within: float | None = None
+
+    def until(self) -> float | None:
+        """The end of that time, when it begins now."""
+        return None if self.within is None else time.monotonic() + self.within
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a query has behind it: when it began, and which share of its work is done where it
+    stands."""
+
+    began: float
+    share_done: Callable[[Standing], float]
+
+    def again(self, standing: Standing, newest: Standing) -> float:
+        """The seconds of work between the two, which would be done a second time: as they were
+        seen, or else by estimates."""
+        seen = [_seconds_behind(each) for each in (newest, standing)]
+        if seen[0] is not None and seen[1] is not None:
+            return max(0.0, seen[0] - seen[1])
+        done = self.share_done(newest)
+        if done <= 0.0:
+            return 0.0
+        return (time.monotonic() - self.began) * max(0.0, 1.0 - self.share_done(standing) / done)
+
+
+def _seconds_behind(standing: Standing) -> float | None:
+    seconds = [state.seconds for state in standing.states.values()]
+    known = [each for each in seconds if each is not None]
+    return sum(known) if len(known) == len(seconds) else None
+
+
+def suspend(
+    keeper: StateKeeper,
+    wait: bool,
+    until: float | None,
+    speed: StoreSpeed,
+    work: Work,
+    stop: Callable[[], None],
+    ended: Callable[[], bool],
+    *,
+    origins: bool = False,
+) -> QueryImage | None:
+    """The image of a query that is stopped for it: after the pipelines that are running, where it
+    is to `wait` for them. None when nothing of it can be kept, or when it was quicker. What cannot
+    be written `until` that time is not in it."""
+    try:
+        if wait:
+            keeper.settle(until, ended)
+            _await_cheaper(keeper, until, speed, work, ended)
+        if ended():
+            return None
+        keeper.quiet(stop)
+        newest = keeper.stand()
+        if newest is None:
+            return None
+        seconds = None if until is None else until - time.monotonic()
+        cost = moving_cost(newest, speed, work, seconds)
+        return keeper.image(cheapest(keeper, newest, cost), origins=origins, until=until)
+    finally:
+        stop()
+
+
+def _await_cheaper(
+    keeper: StateKeeper,
+    until: float | None,
+    speed: StoreSpeed,
+    work: Work,
+    ended: Callable[[], bool],
+) -> None:
+    """Goes on waiting while that has taken less than moving would: after the next pipeline there
+    may be far less to move, and what is done meanwhile need not be done elsewhere. So nobody waits
+    for more than what moving at once would have cost him."""
+    began = time.monotonic()
+    finished, cost = -1, 0.0
+    while not ended():
+        standing = keeper.stand()
+        if standing is None:
+            return
+        if standing.finished != finished:
+            finished = standing.finished
+            again = work.again(replace(standing, states={}), standing)
+            cost = min(moving_cost(standing, speed, work)(standing), again)
+        now = time.monotonic()
+        late = until is not None and now + 2 * writing_seconds(standing, speed) >= until
+        if late or now - began >= cost or cost <= _CHEAP_SECONDS:
+            return
+        time.sleep(_AWAIT_SECONDS)
+
+
+def moving_cost(
+    newest: Standing, speed: StoreSpeed, work: Work, within: float | None = None
+) -> Callable[[Standing], float]:
+    """What it takes to go on elsewhere from where a query stands, in seconds, beyond what it takes
+    in any case: an image is written, and something is read."""
+    in_any_case = (1.0 + _READING) * speed.seconds(0.0)
+
+    def cost(standing: Standing) -> float:
+        writing = writing_seconds(standing, speed)
+        late = 0.0 if within is None else max(0.0, writing - within)
+        moving = max(0.0, writing + reading_seconds(standing, speed) - in_any_case)
+        return moving + work.again(standing, newest) + _LATE * late
+
+    return cost
+
+
+def writing_seconds(standing: Standing, speed: StoreSpeed) -> float:
+    return speed.seconds(standing.new_bytes) if standing.new_bytes else 0.0
+
+
+def reading_seconds(standing: Standing, speed: StoreSpeed) -> float:
+    stored = sum(state.bytes or 0.0 for state in standing.states.values())
+    moving = sum(state.moving_seconds for state in standing.states.values())
+    return _READING * speed.seconds(stored) + moving if stored else 0.0
+
+
+def cheapest(
+    keeper: StateKeeper, newest: Standing, cost: Callable[[Standing], float]
+) -> frozenset[str]:
+    """The states to pass over. Large ones are tried first: with those in their place that they
+    were made from, and without these as well."""
+    without: frozenset[str] = frozenset()
+    best, least = newest, cost(newest)
+    tried: set[str] = set()
+    for _ in range(_TRIALS):
+        sizes = {
+            name: state.bytes or 0.0
+            for name, state in best.states.items()
+            if not state.kept and name not in tried
+        }
+        name = max(sizes, key=lambda each: sizes[each], default=None)
+        if name is None or sizes[name] <= _SMALL_BYTES:
+            break
+        tried.add(name)
+        passed_over = without | {name}
+        for _ in range(2):
+            other = keeper.stand(passed_over)
+            if other is None:
+                break
+            if cost(other) < least:
+                without, best, least = passed_over, other, cost(other)
+            appeared = other.states.keys() - best.states.keys()
+            if not appeared:
+                break
+            passed_over |= appeared
+    return without

@@ -1,0 +1,688 @@
+package headway;
+
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.ScalarSubquery;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
+import org.apache.spark.sql.execution.adaptive.BroadcastQueryStageExec;
+import org.apache.spark.sql.execution.adaptive.LogicalQueryStage;
+import org.apache.spark.sql.execution.adaptive.QueryStageExec;
+import org.apache.spark.sql.execution.adaptive.ShuffleQueryStageExec;
+import org.apache.spark.sql.execution.joins.HashedRelation;
+import org.apache.spark.sql.execution.joins.LongHashedRelation;
+import org.apache.spark.sql.execution.joins.UnsafeHashedRelation;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * What a running query has behind it: its logical plan as adaptive execution sees it now, in which
+ * finished parts stand as leaves, and the physical node through which the rows of each are read.
+ *
+ * A finished stage stands for a node of the logical plan. Once Spark has planned again, that node is
+ * a LogicalQueryStage, which knows the physical node. Before, the stage links to the node, and so do
+ * the physical nodes above that belong to it: over a shuffle of partial aggregates there is the
+ * final aggregate, and the topmost one is what has the rows of the logical node.
+ */
+public final class RunningPlan {
+
+    private static final int MOST_TRIALS = 10;
+
+    private final java.util.IdentityHashMap links = new java.util.IdentityHashMap();
+    private final java.util.IdentityHashMap visited = new java.util.IdentityHashMap();
+    private final java.util.IdentityHashMap held = new java.util.IdentityHashMap();
+    private final java.util.Map subqueries = new java.util.HashMap();
+    private final java.util.List states = new java.util.ArrayList();
+    private final java.util.List origins = new java.util.ArrayList();
+    private final StringBuilder running = new StringBuilder();
+    private java.util.List passedOver = java.util.Collections.EMPTY_LIST;
+    private int finished = 0;
+    private int total = 0;
+
+    /** For py4j, which calls methods of objects with less ado than those of classes. */
+    public RunningPlan() {
+    }
+
+    /**
+     * The text of the plan, as TreeText writes it, and its nodes; how many stages are finished, how many there are,
+     * and which are running, as numbers with spaces between; then, of every state that the plan
+     * reads, a text, its physical node, and the logical node that it stands for. The text has its
+     * number, its rows, its bytes, the milliseconds that tasks took for it (-1 for unknown), whether
+     * it is a broadcast table, whether it has all rows of that logical node, whether reading it needs the result of a subquery, the
+     * places of that node's columns in it, and its schema.
+     *
+     * States with the same rows as one of `passedOver` give way to the older ones that they were
+     * made from. Where Spark plans again meanwhile, its links are of two plans: it is read again.
+     */
+    public static Object[] of(Object execution, java.util.List passedOver) {
+        QueryExecution query = (QueryExecution) execution;
+        RunningPlan plan = null;
+        LogicalPlan logical = null;
+        for (int trial = 0; trial < MOST_TRIALS; trial++) {
+            SparkPlan before = newest(query.executedPlan());
+            plan = new RunningPlan();
+            plan.passedOver = passedOver;
+            logical = plan.current(query.executedPlan());
+            if (logical == null) {
+                logical = query.optimizedPlan();
+            }
+            plan.findHeld(logical);
+            plan.findAlike(logical);
+            if (newest(query.executedPlan()) == before) {
+                break;
+            }
+        }
+        java.util.List used = new java.util.ArrayList();
+        java.util.List nodes = new java.util.ArrayList();
+        String text = TreeText.running(logical, plan.held, plan.subqueries, used, nodes);
+        Object[] found = new Object[3 + 3 * used.size()];
+        java.util.Map times = used.isEmpty() ? null : taskTimes(query.sparkSession().sparkContext());
+        found[0] = text;
+        found[1] = nodes;
+        found[2] = plan.finished + " " + plan.total + plan.running;
+        for (int i = 0; i < used.size(); i++) {
+            int number = ((Integer) used.get(i)).intValue();
+            SparkPlan state = (SparkPlan) plan.states.get(number);
+            LogicalPlan origin = (LogicalPlan) plan.origins.get(number);
+            found[3 + 3 * i] = number + " " + described(state, (int[]) plan.held.get(origin), times);
+            found[4 + 3 * i] = state;
+            found[5 + 3 * i] = origin;
+        }
+        return found;
+    }
+
+    private static SparkPlan newest(SparkPlan plan) {
+        return plan instanceof AdaptiveSparkPlanExec
+            ? ((AdaptiveSparkPlanExec) plan).executedPlan() : plan;
+    }
+
+    /** Whether two finished parts have the same rows, however each of them is read. */
+    public static boolean same(Object first, Object second) {
+        return bare((SparkPlan) first).sameResult(bare((SparkPlan) second));
+    }
+
+    /** Without the ways in which the parts of a shuffle are read: several at a time, or halves. */
+    private static SparkPlan bare(SparkPlan node) {
+        if (node instanceof org.apache.spark.sql.execution.adaptive.AQEShuffleReadExec) {
+            return bare((SparkPlan) ((TreeNode) node).children().apply(0));
+        }
+        scala.collection.Seq children = ((TreeNode) node).children();
+        if (children.length() == 0) {
+            return node;
+        }
+        java.util.List made = new java.util.ArrayList();
+        boolean changed = false;
+        for (int i = 0; i < children.length(); i++) {
+            SparkPlan child = bare((SparkPlan) children.apply(i));
+            changed = changed || child != children.apply(i);
+            made.add(child);
+        }
+        return changed ? (SparkPlan) ((TreeNode) node).withNewChildren(
+            scala.jdk.javaapi.CollectionConverters.asScala(made).toSeq()) : node;
+    }
+
+    /** The text of a logical plan as it was before any of its stages was finished, and its nodes. */
+    public static Object[] origin(Object logical) {
+        java.util.List nodes = new java.util.ArrayList();
+        String text = TreeText.running((LogicalPlan) logical, java.util.Collections.EMPTY_MAP,
+            java.util.Collections.EMPTY_MAP, new java.util.ArrayList(), nodes);
+        return new Object[] {text, nodes};
+    }
+
+    /** A finished part as a frame: columns c0, c1, ... in the order of the physical node. */
+    public static Object frame(Object session, Object physical) {
+        SparkPlan plan = (SparkPlan) physical;
+        org.apache.spark.sql.classic.SparkSession spark =
+            (org.apache.spark.sql.classic.SparkSession) session;
+        return plan instanceof BroadcastQueryStageExec
+            ? broadcast((BroadcastQueryStageExec) plan, spark)
+            : spark.internalCreateDataFrame(plan.execute(), schema(plan), false);
+    }
+
+    /**
+     * The same rows for a plan that is to know how many they are: Spark cannot tell what a Python
+     * function will read. `name` is that of the state; a running plan says it of this leaf.
+     */
+    public static Object sized(Object dataset, String name, long bytes, long rows) {
+        org.apache.spark.sql.classic.Dataset frame = (org.apache.spark.sql.classic.Dataset) dataset;
+        RDD read = frame.queryExecution().toRdd();
+        read.setName(TreeText.STATE + name);
+        org.apache.spark.sql.catalyst.plans.logical.Statistics size =
+            new org.apache.spark.sql.catalyst.plans.logical.Statistics(
+                scala.math.BigInt.apply(bytes),
+                scala.Option.apply(scala.math.BigInt.apply(rows)),
+                org.apache.spark.sql.catalyst.plans.logical.Statistics.apply$default$3(),
+                false);
+        org.apache.spark.sql.classic.SparkSession session = frame.queryExecution().sparkSession();
+        LogicalPlan leaf = new org.apache.spark.sql.execution.LogicalRDD(
+            frame.queryExecution().analyzed().output(),
+            read,
+            org.apache.spark.sql.execution.LogicalRDD.apply$default$3(),
+            org.apache.spark.sql.execution.LogicalRDD.apply$default$4(),
+            false,
+            scala.Option.empty(),
+            session,
+            scala.Option.apply(size),
+            scala.Option.empty(),
+            false);
+        return org.apache.spark.sql.classic.Dataset.ofRows(session, leaf);
+    }
+
+    private static StructType schema(SparkPlan plan) {
+        StructType schema = new StructType();
+        scala.collection.Seq output = plan.output();
+        for (int i = 0; i < output.length(); i++) {
+            Attribute attribute = (Attribute) output.apply(i);
+            schema = schema.add("c" + i, attribute.dataType(), attribute.nullable());
+        }
+        return schema;
+    }
+
+    private static String described(SparkPlan state, int[] numbered, java.util.Map times) {
+        QueryStageExec stage = stageBelow(state);
+        String sizes = "-1 -1";
+        if (stage != null) {
+            scala.Option rows = stage.getRuntimeStatistics().rowCount();
+            String bytes = stage.getRuntimeStatistics().sizeInBytes().toString();
+            if (rows.isDefined() && state instanceof BroadcastQueryStageExec) {
+                // Spark tells the memory of the hash table, which is never below 64 MiB.
+                java.math.BigInteger wide = java.math.BigInteger.valueOf(schema(state).defaultSize());
+                bytes = new java.math.BigInteger(rows.get().toString()).multiply(wide).toString();
+            }
+            sizes = (rows.isDefined() ? rows.get().toString() : "-1") + " " + bytes;
+        }
+        boolean whole = isWhole(state);
+        StringBuilder places = new StringBuilder("[");
+        for (int i = 1; i < numbered.length; i++) {
+            places.append(i == 1 ? "" : ",").append(numbered[i]);
+        }
+        boolean waits = hasSubqueries(state);
+        long millis = millisBehind(state, times, new java.util.IdentityHashMap());
+        boolean copied = state instanceof BroadcastQueryStageExec;
+        return sizes + " " + millis + " " + copied + " " + whole + " " + waits + " " + places + "] "
+            + schema(state).json();
+    }
+
+    /** The milliseconds of the tasks of every stage that has ended, by the numbers of its RDDs. */
+    private static java.util.Map taskTimes(org.apache.spark.SparkContext context) {
+        java.util.Map times = new java.util.HashMap();
+        scala.collection.Seq stages = context.statusStore().stageList(
+            java.util.Collections.singletonList(
+                org.apache.spark.status.api.v1.StageStatus.COMPLETE),
+            false, false, new double[0], java.util.Collections.EMPTY_LIST);
+        for (int i = 0; i < stages.length(); i++) {
+            org.apache.spark.status.api.v1.StageData stage =
+                (org.apache.spark.status.api.v1.StageData) stages.apply(i);
+            scala.collection.Seq numbers = stage.rddIds();
+            for (int j = 0; j < numbers.length(); j++) {
+                Object known = times.get(numbers.apply(j));
+                long before = known == null ? 0 : ((Long) known).longValue();
+                times.put(numbers.apply(j), Long.valueOf(before + stage.executorRunTime()));
+            }
+        }
+        return times;
+    }
+
+    /** Of all stages that a state was made by; -1 where Spark has forgotten one of them. */
+    private static long millisBehind(SparkPlan node, java.util.Map times, java.util.Map counted) {
+        long millis = 0;
+        if (node instanceof QueryStageExec && isExchange((QueryStageExec) node)) {
+            SparkPlan exchange = unreused(((QueryStageExec) node).plan());
+            if (counted.put(exchange, Boolean.TRUE) != null) {
+                return 0;
+            }
+            millis = millisOf(exchange, times);
+        }
+        scala.collection.Seq children = inputs(node);
+        for (int i = 0; i < children.length() && millis >= 0; i++) {
+            long behind = millisBehind((SparkPlan) children.apply(i), times, counted);
+            millis = behind < 0 ? -1 : millis + behind;
+        }
+        return millis;
+    }
+
+    private static long millisOf(SparkPlan exchange, java.util.Map times) {
+        if (exchange instanceof org.apache.spark.sql.execution.exchange.ShuffleExchangeExec) {
+            RDD rows = ((org.apache.spark.sql.execution.exchange.ShuffleExchangeExec) exchange)
+                .shuffleDependency().rdd();
+            Object known = times.get(Integer.valueOf(rows.id()));
+            return known == null ? -1 : ((Long) known).longValue();
+        }
+        if (exchange instanceof org.apache.spark.sql.execution.exchange.BroadcastExchangeExec) {
+            return metric(exchange, "collectTime") + metric(exchange, "buildTime");
+        }
+        return -1;
+    }
+
+    private static long metric(SparkPlan node, String name) {
+        scala.Option found = node.metrics().get(name);
+        return found.isDefined()
+            ? ((Number) ((org.apache.spark.util.AccumulatorV2) found.get()).value()).longValue() : 0;
+    }
+
+    /** Whether it has all rows of what it stands for: hash tables have none whose key is null. */
+    private static boolean isWhole(SparkPlan state) {
+        if (!(state instanceof BroadcastQueryStageExec)
+            || relation((BroadcastQueryStageExec) state) instanceof InternalRow[]) {
+            return true;
+        }
+        SparkPlan exchange = unreused(((QueryStageExec) state).plan());
+        Object mode = exchange instanceof org.apache.spark.sql.execution.exchange.BroadcastExchangeExec
+            ? ((org.apache.spark.sql.execution.exchange.BroadcastExchangeExec) exchange).mode() : null;
+        if (!(mode instanceof org.apache.spark.sql.execution.joins.HashedRelationBroadcastMode)) {
+            return false;
+        }
+        scala.collection.Seq keys =
+            ((org.apache.spark.sql.execution.joins.HashedRelationBroadcastMode) mode).key();
+        for (int i = 0; i < keys.length(); i++) {
+            if (((Expression) keys.apply(i)).nullable()) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private static SparkPlan unreused(SparkPlan exchange) {
+        return exchange instanceof org.apache.spark.sql.execution.exchange.ReusedExchangeExec
+            ? (SparkPlan) ((org.apache.spark.sql.execution.exchange.ReusedExchangeExec) exchange).child()
+            : exchange;
+    }
+
+    /** Whether a node that is run to read the rows of a stage needs the result of a subquery. */
+    private static boolean hasSubqueries(SparkPlan node) {
+        if (node instanceof QueryStageExec) {
+            return false;
+        }
+        scala.collection.Seq expressions = node.expressions();
+        for (int i = 0; i < expressions.length(); i++) {
+            if (isOrHasSubquery((Expression) expressions.apply(i))) {
+                return true;
+            }
+        }
+        scala.collection.Seq children = inputs(node);
+        for (int i = 0; i < children.length(); i++) {
+            if (hasSubqueries((SparkPlan) children.apply(i))) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private static boolean isOrHasSubquery(Expression expression) {
+        if (expression instanceof org.apache.spark.sql.execution.ExecSubqueryExpression) {
+            return true;
+        }
+        scala.collection.Seq children = ((TreeNode) expression).children();
+        for (int i = 0; i < children.length(); i++) {
+            if (isOrHasSubquery((Expression) children.apply(i))) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /**
+     * The rows of a broadcast table, from the driver's copy of it. Single rows would take Spark long
+     * to hand out, and longer to plan with.
+     */
+    private static Object broadcast(
+        BroadcastQueryStageExec stage, org.apache.spark.sql.classic.SparkSession spark) {
+        org.apache.spark.sql.classic.SparkSession beside = spark.cloneSession();
+        beside.conf().set("spark.sql.execution.arrow.localRelationThreshold", "0");
+        java.util.List rows = broadcastRows(stage);
+        StructType schema = schema(stage);
+        String zone = beside.sessionState().conf().sessionLocalTimeZone();
+        long most = Math.max(10000L, rows.size() / spark.sparkContext().defaultParallelism() + 1);
+        scala.collection.Iterator batches =
+            org.apache.spark.sql.execution.arrow.ArrowConverters$.MODULE$.toBatchIterator(
+                scala.jdk.javaapi.CollectionConverters.asScala(rows.iterator()), schema, most,
+                zone, true, false, null);
+        return org.apache.spark.sql.execution.arrow.ArrowConverters$.MODULE$.toDataFrame(
+            batches, schema, beside, zone, true, false);
+    }
+
+    private static java.util.List broadcastRows(BroadcastQueryStageExec stage) {
+        java.util.List rows = new java.util.ArrayList();
+        Object relation = relation(stage);
+        if (relation instanceof InternalRow[]) {
+            InternalRow[] found = (InternalRow[]) relation;
+            for (int i = 0; i < found.length; i++) {
+                rows.add(found[i].copy());
+            }
+        } else if (relation instanceof UnsafeHashedRelation) {
+            scala.collection.Iterator values =
+                ((HashedRelation) relation).asReadOnlyCopy().valuesWithKeyIndex();
+            while (values.hasNext()) {
+                rows.add(((org.apache.spark.sql.execution.joins.ValueRowWithKeyIndex) values.next())
+                    .getValue().copy());
+            }
+        } else if (relation instanceof LongHashedRelation) {
+            HashedRelation hashed = ((HashedRelation) relation).asReadOnlyCopy();
+            scala.collection.Iterator keys = hashed.keys();
+            while (keys.hasNext()) {
+                scala.collection.Iterator values = hashed.get(((InternalRow) keys.next()).getLong(0));
+                while (values != null && values.hasNext()) {
+                    rows.add(((InternalRow) values.next()).copy());
+                }
+            }
+        }
+        return rows;
+    }
+
+    private static Object relation(BroadcastQueryStageExec stage) {
+        Object found = ((scala.Option) stage.resultOption().get()).get();
+        return ((org.apache.spark.broadcast.Broadcast) found).value();
+    }
+
+    /** The logical plan that stands behind a physical one; notes its stages. */
+    private LogicalPlan current(SparkPlan plan) {
+        SparkPlan physical = plan;
+        if (plan instanceof AdaptiveSparkPlanExec) {
+            physical = ((AdaptiveSparkPlanExec) plan).executedPlan();
+        }
+        visit(physical, new java.util.ArrayList());
+        SparkPlan node = physical;
+        while (node != null) {
+            LogicalPlan link = link(node);
+            if (link != null) {
+                return link;
+            }
+            node = below(node);
+        }
+        return null;
+    }
+
+    /** Finds the stages, those that finished ones were made from as well. `above` are the nodes from
+     * the root to this one. */
+    private void visit(SparkPlan node, java.util.List above) {
+        visitSubqueries(node);
+        if (node instanceof QueryStageExec && isExchange((QueryStageExec) node)) {
+            QueryStageExec stage = (QueryStageExec) node;
+            if (visited.put(stage.plan(), Boolean.TRUE) == null) {
+                total++;
+                if (stage.isMaterialized()) {
+                    finished++;
+                } else {
+                    running.append(' ').append(stage.id());
+                }
+            }
+            if (stage.isMaterialized()) {
+                note(stage, above);
+            }
+        } else if (node instanceof org.apache.spark.sql.execution.exchange.Exchange
+            && visited.put(node, Boolean.TRUE) == null) {
+            total++;
+        }
+        java.util.List path = new java.util.ArrayList(above);
+        path.add(node);
+        scala.collection.Seq children = inputs(node);
+        for (int i = 0; i < children.length(); i++) {
+            visit((SparkPlan) children.apply(i), path);
+        }
+    }
+
+    private void note(QueryStageExec stage, java.util.List above) {
+        LogicalPlan logical = link(stage);
+        if (logical == null || links.containsKey(logical)) {
+            return;
+        }
+        SparkPlan physical = stage;
+        for (int i = 0; i < above.size(); i++) {
+            SparkPlan node = (SparkPlan) above.get(i);
+            boolean moves = node instanceof QueryStageExec
+                || node instanceof org.apache.spark.sql.execution.exchange.Exchange;
+            if (!moves && link(node) == logical) {
+                physical = node;
+                break;
+            }
+        }
+        if (physical != stage || !isPartial(stage)) {
+            links.put(logical, physical);
+        }
+    }
+
+    /** Whether its rows are parts of groups, which only a final aggregate above it may read. */
+    private static boolean isPartial(QueryStageExec stage) {
+        SparkPlan node = below(below(stage));
+        while (node instanceof org.apache.spark.sql.execution.WholeStageCodegenExec
+            || node instanceof org.apache.spark.sql.execution.InputAdapter) {
+            node = below(node);
+        }
+        return node instanceof org.apache.spark.sql.execution.aggregate.BaseAggregateExec
+            && ((org.apache.spark.sql.execution.aggregate.BaseAggregateExec) node)
+                .requiredChildDistributionExpressions().isEmpty();
+    }
+
+    /** The topmost nodes of the logical plan whose rows are there. */
+    private void findHeld(LogicalPlan node) {
+        if (node instanceof LogicalQueryStage) {
+            LogicalQueryStage stage = (LogicalQueryStage) node;
+            if (isThere(stage.physicalPlan()) && hold(node, stage.physicalPlan())) {
+                return;
+            }
+            // Its own node may be linked to a stage that has parts of its rows.
+            findBelow(stage.logicalPlan());
+            return;
+        }
+        Object physical = links.get(node);
+        if (physical != null && isThere((SparkPlan) physical) && hold(node, (SparkPlan) physical)) {
+            return;
+        }
+        findBelow(node);
+    }
+
+    private void findBelow(LogicalPlan node) {
+        findInExpressions(node);
+        scala.collection.Seq children = ((TreeNode) node).children();
+        for (int i = 0; i < children.length(); i++) {
+            findHeld((LogicalPlan) children.apply(i));
+        }
+    }
+
+    /**
+     * Parts that are the same as one of which all rows are there. Where a stage is used twice, Spark does
+     * not plan what it is made from a second time, and no stage of those below it is linked there.
+     */
+    private void findAlike(LogicalPlan node) {
+        if (held.containsKey(node)) {
+            return;
+        }
+        for (int i = 0; i < origins.size(); i++) {
+            LogicalPlan origin = (LogicalPlan) origins.get(i);
+            if (isWhole((SparkPlan) states.get(i)) && unstaged(origin).sameResult(unstaged(node))) {
+                held.put(node, held.get(origin));
+                return;
+            }
+        }
+        LogicalPlan inner = unstaged(node);
+        scala.collection.Seq children = ((TreeNode) inner).children();
+        for (int i = 0; i < children.length(); i++) {
+            findAlike((LogicalPlan) children.apply(i));
+        }
+    }
+
+    private static LogicalPlan unstaged(LogicalPlan node) {
+        return node instanceof LogicalQueryStage
+            ? ((LogicalQueryStage) node).logicalPlan() : node;
+    }
+
+    private void findInExpressions(LogicalPlan node) {
+        scala.collection.Seq expressions = node.expressions();
+        for (int i = 0; i < expressions.length(); i++) {
+            findInExpression((Expression) expressions.apply(i));
+        }
+    }
+
+    private void findInExpression(Expression expression) {
+        if (expression instanceof org.apache.spark.sql.catalyst.expressions.ScalarSubquery) {
+            org.apache.spark.sql.catalyst.expressions.ScalarSubquery subquery =
+                (org.apache.spark.sql.catalyst.expressions.ScalarSubquery) expression;
+            Object live = subqueries.get(Long.valueOf(subquery.exprId().id()));
+            if (live != null) {
+                findHeld((LogicalPlan) live);
+            }
+        }
+        scala.collection.Seq children = ((TreeNode) expression).children();
+        for (int i = 0; i < children.length(); i++) {
+            findInExpression((Expression) children.apply(i));
+        }
+    }
+
+    /** Whether nothing but finished stages is below. */
+    private static boolean isThere(SparkPlan node) {
+        if (node instanceof QueryStageExec && isExchange((QueryStageExec) node)) {
+            return ((QueryStageExec) node).isMaterialized();
+        }
+        scala.collection.Seq children = inputs(node);
+        for (int i = 0; i < children.length(); i++) {
+            if (!isThere((SparkPlan) children.apply(i))) {
+                return false;
+            }
+        }
+        return children.length() > 0;
+    }
+
+    private boolean hold(LogicalPlan logical, SparkPlan physical) {
+        if (held.containsKey(logical)) {
+            return true;
+        }
+        SparkPlan read = readable(physical);
+        int[] state = read == null ? null : places(logical, read);
+        if (state == null) {
+            return false;
+        }
+        for (int i = 0; i < passedOver.size(); i++) {
+            if (same(passedOver.get(i), read)) {
+                return false;
+            }
+        }
+        state[0] = number(read);
+        if (state[0] == origins.size()) {
+            origins.add(logical);
+        }
+        held.put(logical, state);
+        return true;
+    }
+
+    /** The same rows for two readers are one state. */
+    private int number(SparkPlan physical) {
+        for (int i = 0; i < states.size(); i++) {
+            if (same(states.get(i), physical)) {
+                return i;
+            }
+        }
+        states.add(physical);
+        return states.size() - 1;
+    }
+
+    /** A broadcast table is read itself; one that only remembers that a key was null has no rows. */
+    private static SparkPlan readable(SparkPlan physical) {
+        SparkPlan node = physical;
+        while (node != null && !(node instanceof BroadcastQueryStageExec)
+            && !(node instanceof ShuffleQueryStageExec)) {
+            scala.collection.Seq children = inputs(node);
+            node = children.length() == 1 ? (SparkPlan) children.apply(0) : null;
+        }
+        if (!(node instanceof BroadcastQueryStageExec)) {
+            return physical;
+        }
+        Object relation = relation((BroadcastQueryStageExec) node);
+        boolean rows = relation instanceof InternalRow[] || relation instanceof LongHashedRelation
+            || relation instanceof UnsafeHashedRelation
+            || relation.getClass().getSimpleName().startsWith("EmptyHashedRelation");
+        return rows ? node : null;
+    }
+
+    private static QueryStageExec stageBelow(SparkPlan node) {
+        if (node instanceof QueryStageExec) {
+            return (QueryStageExec) node;
+        }
+        scala.collection.Seq children = inputs(node);
+        return children.length() == 1 ? stageBelow((SparkPlan) children.apply(0)) : null;
+    }
+
+    /** Where the columns of the logical node are among those of the physical one, from 1 on. */
+    private static int[] places(LogicalPlan logical, SparkPlan physical) {
+        scala.collection.Seq wanted = logical.output();
+        scala.collection.Seq found = physical.output();
+        int[] places = new int[wanted.length() + 1];
+        for (int i = 0; i < wanted.length(); i++) {
+            int place = -1;
+            for (int j = 0; j < found.length() && place < 0; j++) {
+                if (((Attribute) found.apply(j)).exprId().equals(((Attribute) wanted.apply(i)).exprId())) {
+                    place = j;
+                }
+            }
+            if (place < 0) {
+                return null;
+            }
+            places[i + 1] = place;
+        }
+        return places;
+    }
+
+    private void visitSubqueries(SparkPlan node) {
+        scala.collection.Seq expressions = node.expressions();
+        for (int i = 0; i < expressions.length(); i++) {
+            visitExpression((Expression) expressions.apply(i));
+        }
+    }
+
+    private void visitExpression(Expression expression) {
+        if (expression instanceof ScalarSubquery) {
+            ScalarSubquery subquery = (ScalarSubquery) expression;
+            Long id = Long.valueOf(subquery.exprId().id());
+            if (!subqueries.containsKey(id)) {
+                SparkPlan plan = (SparkPlan) subquery.plan();
+                while (plan != null && !(plan instanceof AdaptiveSparkPlanExec)) {
+                    plan = below(plan);
+                }
+                LogicalPlan logical = plan == null ? null : current(plan);
+                if (logical != null) {
+                    subqueries.put(id, logical);
+                }
+            }
+        }
+        scala.collection.Seq children = ((TreeNode) expression).children();
+        for (int i = 0; i < children.length(); i++) {
+            visitExpression((Expression) children.apply(i));
+        }
+    }
+
+    private static LogicalPlan link(SparkPlan node) {
+        scala.Option temporary =
+            ((TreeNode) node).getTagValue(AdaptiveSparkPlanExec.TEMP_LOGICAL_PLAN_TAG());
+        scala.Option link = temporary.isDefined() ? temporary : node.logicalLink();
+        return link.isDefined() ? (LogicalPlan) link.get() : null;
+    }
+
+    private static SparkPlan below(SparkPlan node) {
+        scala.collection.Seq children = inputs(node);
+        return children.length() == 1 ? (SparkPlan) children.apply(0) : null;
+    }
+
+    /** The children, and what wrappers that call themselves leaves hold. */
+    private static scala.collection.Seq inputs(SparkPlan node) {
+        SparkPlan inner = null;
+        if (node instanceof QueryStageExec) {
+            inner = ((QueryStageExec) node).plan();
+        } else if (node instanceof AdaptiveSparkPlanExec) {
+            inner = ((AdaptiveSparkPlanExec) node).executedPlan();
+        } else if (node instanceof org.apache.spark.sql.execution.exchange.ReusedExchangeExec) {
+            inner = (SparkPlan) ((org.apache.spark.sql.execution.exchange.ReusedExchangeExec) node).child();
+        }
+        if (inner == null) {
+            return ((TreeNode) node).children();
+        }
+        return scala.jdk.javaapi.CollectionConverters.asScala(
+            java.util.Collections.singletonList(inner)).toSeq();
+    }
+
+    private static boolean isExchange(QueryStageExec stage) {
+        return stage instanceof ShuffleQueryStageExec || stage instanceof BroadcastQueryStageExec;
+    }
+}

@@ -1,0 +1,164 @@
+"""A query that Spark is running: its plan as it stands now, and the rows that are there already.
+
+Nothing is prepared for this. Adaptive execution keeps the rows of every finished stage, as shuffle
+files or in memory, and replaces what it stands for in the plan; `RunningPlan.java` reads both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from headway.base.errors import PlanNotImportable
+from headway.plan.nodes import Node, QueryPlan, StateScan
+from headway.plan.reuse import share_equal_subplans
+from headway.spark.operators import OperatorReader
+from headway.spark.tree import Handle, Tree, running_tree
+from headway.spark.tree_text import origin_text, rows_of, running_text, same_rows
+
+
+@dataclass(frozen=True, slots=True)
+class LiveState:
+    """Rows that a finished part of the query put out. Rows and bytes are None where Spark did not
+    count them, or has them as parts of groups; so are `task_seconds`, which tasks took for it and
+    for what it was made from, where Spark does not know them any more. `whole`: all rows of the
+    plan that it stands for, where a broadcast table has only those that can be found in it.
+    `waits`: reading it needs the result of a subquery, which may not be there yet. `places` tells
+    where the columns of that plan are in the state."""
+
+    number: int
+    rows: int | None
+    bytes: int | None
+    task_seconds: float | None
+    broadcast: bool
+    whole: bool
+    waits: bool
+    places: tuple[int, ...]
+    schema: str
+    physical: Handle
+    logical: Handle
+
+    def is_same(self, other: LiveState) -> bool:
+        """Whether both are the same rows, in the same columns."""
+        return self.schema == other.schema and same_rows(self.physical, other.physical)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPlan:
+    """Stages are those of Spark; `running` are the numbers of those under way."""
+
+    tree: Tree
+    deterministic: bool
+    finished: int
+    total: int
+    running: frozenset[int]
+    states: dict[int, LiveState]
+
+
+def running_plan(
+    frame: DataFrame, without: Iterable[LiveState] = (), *, written: bool = False
+) -> RunningPlan:
+    """Of a frame that is being run, or was: as it stands now. States that it is to be `without` are
+    passed over for the older ones that they were made from. Where the executors write the rows
+    down, as its last step, the plan is that of what is `written`."""
+    passed_over = [state.physical for state in without]
+    found = running_text(frame._jdf.queryExecution(), passed_over)
+    tree, deterministic = running_tree(found.text, found.nodes)
+    if written and tree.name == "MapInArrow":
+        tree = tree.children[0]
+    finished, total, *running = (int(number) for number in found.stages.split())
+    states = [_state(*state) for state in found.states]
+    return RunningPlan(
+        tree,
+        deterministic,
+        finished,
+        total,
+        frozenset(running),
+        {state.number: state for state in states},
+    )
+
+
+def read_running(
+    spark: SparkSession,
+    running: RunningPlan,
+    state_names: Mapping[int, str],
+    names: Iterable[str],
+    settings: dict[str, str],
+) -> tuple[QueryPlan, dict[StateScan, LiveState]]:
+    """The plan of what is left to do, and the states that it reads. They are named by their
+    numbers."""
+    if not running.deterministic:
+        raise PlanNotImportable(
+            "the query is not deterministic: what is left of it cannot be told from what is done"
+        )
+    states = {n: (state_names[n], state.schema) for n, state in running.states.items()}
+    reader = OperatorReader(spark, settings, None, states)
+    try:
+        root = reader.with_outputs(reader.read(running.tree), running.tree)
+    except (Py4JJavaError, PySparkException) as error:
+        raise PlanNotImportable(f"Spark could not tell its plan: {error}") from error
+    if reader.frames:
+        raise PlanNotImportable("it reads data of the session that made it, which no other has")
+    plan = QueryPlan(share_equal_subplans(root), tuple(names), tuple(settings.items()))
+    return plan, {scan: running.states[number] for number, scan in reader.states.items()}
+
+
+def read_origin(spark: SparkSession, state: LiveState, settings: dict[str, str]) -> Node | None:
+    """What a state was made by; None where that cannot be told. Its columns are at the state's
+    `places`."""
+    tree, deterministic = running_tree(*origin_text(state.logical))
+    if not deterministic or _is_cut(tree):
+        return None
+    reader = OperatorReader(spark, settings, None)
+    try:
+        root = reader.with_outputs(reader.read(tree), tree)
+    except (PlanNotImportable, Py4JJavaError, PySparkException):
+        return None
+    return None if reader.frames else share_equal_subplans(root)
+
+
+def _is_cut(tree: Tree, below: str = "") -> bool:
+    """Whether rows are kept away for the sake of an operator that is not there: half of a limit, a
+    limit on ranks. The reader passes over both."""
+    if tree.name == "WindowGroupLimit" or (tree.name == "LocalLimit" and below != "GlobalLimit"):
+        return True
+    return any(_is_cut(child, tree.name) for child in tree.children)
+
+
+def can_be_kept(state: LiveState) -> bool:
+    """Whether all its types have a form in the store."""
+    try:
+        to_arrow_schema(StructType.fromJson(json.loads(state.schema)))
+    except PySparkException:
+        return False
+    return True
+
+
+def state_frame(spark: SparkSession, state: LiveState, scan: StateScan) -> DataFrame:
+    """The rows of a state, under the names that the plan has for its columns."""
+    frame = DataFrame(rows_of(spark._jsparkSession, state.physical), spark)
+    return frame.toDF(*scan.column_names)
+
+
+def _state(text: str, physical: Handle, logical: Handle) -> LiveState:
+    number, rows, size, millis, broadcast, whole, waits, places, schema = str(text).split(" ", 8)
+    return LiveState(
+        int(number),
+        int(rows) if int(rows) >= 0 else None,
+        int(size) if int(size) >= 0 else None,
+        int(millis) / 1000.0 if int(millis) >= 0 else None,
+        broadcast == "true",
+        whole == "true",
+        waits == "true",
+        tuple(json.loads(places)),
+        schema,
+        physical,
+        logical,
+    )

@@ -1,0 +1,113 @@
+"""Runs that are stopped at a point, for the tests of suspension."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from headway.base.errors import WrongUsage
+from headway.session import Query, RunHandle, Session
+from headway.session.keeping import Running
+from headway.session.resuming import IMAGE
+from headway.session.suspending import Suspension
+from headway.spark.adaptive import QueryWatch
+from headway.spark.running import running_plan
+from headway.storage import Run
+from headway.storage.runs import ALIVE
+
+NOW = Suspension(wait=False)
+QUERY = """
+select n_name, o_orderpriority, sum(l_extendedprice * (1 - l_discount)) as revenue,
+       avg(l_quantity) as quantity, count(*) as n
+from customer, orders, lineitem, nation
+where c_custkey = o_custkey and l_orderkey = o_orderkey and c_nationkey = n_nationkey
+group by n_name, o_orderpriority order by revenue desc, n_name, o_orderpriority
+"""
+
+
+def running_of(handle: RunHandle) -> list[Running]:
+    with handle._lock:
+        return list(handle._running.values())
+
+
+def has_stages(handle: RunHandle, stages: int) -> bool:
+    """Whether so many stages of its query on Spark are finished."""
+    for running in running_of(handle):
+        assert isinstance(running.watch, QueryWatch)
+        if running_plan(running.watch.frame).finished >= stages:
+            return True
+    return False
+
+
+def await_stages(handle: RunHandle, stages: int) -> bool:
+    """False when the query was quicker."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not handle.finished:
+        if has_stages(handle, stages):
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def suspend_after(handle: RunHandle, stages: int, how: Suspension = NOW) -> bool:
+    """Once so many stages are finished; False when the query was quicker."""
+    if not await_stages(handle, stages):
+        return False
+    try:
+        handle.suspend(how)
+    except WrongUsage:
+        return False
+    return Run.open(handle._run.store, handle.id).summary().status == "suspended"
+
+
+def suspended(session: Session, text: str | Query, stages: int, how: Suspension = NOW) -> RunHandle:
+    """A run of the query that was stopped after so many stages."""
+    for _ in range(5):
+        handle = session.run(text)
+        if suspend_after(handle, stages, how):
+            return handle
+    raise AssertionError("the query was always quicker")
+
+
+def images_of(session: Session, run_id: str) -> list[dict[str, Any]]:
+    events = Run.open(session.store, run_id).events()
+    return [event.data for event in events if event.kind == IMAGE]
+
+
+def goes_on(session: Session, run_id: str) -> pa.Table:
+    handle = session.resume(run_id)
+    handle.wait()
+    return handle.arrow()
+
+
+class WatchedStore:
+    """A store that calls `before` ahead of every change, once that is set; but for signs of life,
+    which come when they come."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.before: Callable[[str], None] = lambda path: None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def write(self, path: str, *arguments: Any, **named: Any) -> None:
+        if not path.endswith(f"/{ALIVE}"):
+            self.before(path)
+        self._store.write(path, *arguments, **named)
+
+    def writer(self, path: str, *arguments: Any, **named: Any) -> Any:
+        self.before(path)
+        return self._store.writer(path, *arguments, **named)
+
+    def delete_tree(self, path: str) -> None:
+        self.before(path)
+        self._store.delete_tree(path)
+
+
+def watched(session: Session) -> WatchedStore:
+    session.store = store = WatchedStore(session.store)
+    return store

@@ -1,0 +1,53 @@
+"""All executors of a local cluster are told that their machines are being taken away.
+
+Run as a process of its own: `leaving_scenario.py <store>`. Prints what happened as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from executor_scenario import EXECUTORS, remove_work_folder, start_cluster, wait_until
+
+import headway
+from headway.spark.executors import list_executors
+from headway.storage import Run
+
+QUERY = """
+with few as (select id % 100 as k, count(*) as c from range(0, 1000000, 1, 2) group by 1)
+select k % 10 as d, sum(c) as c, sum(crc32(cast(id as string))) as s
+from few join range(0, 60000000, 1, 8) on k = id % 100 group by 1 order by 1
+"""
+
+
+def main(store: str) -> dict[str, Any]:
+    spark = start_cluster()
+    application = spark.sparkContext.applicationId
+    try:
+        settings = {"engine_name": "spark", "suspension_on_preemption": "suspend"}
+        with headway.session(spark, store_url=store, **settings) as session:
+            wait_until(lambda: len(list_executors(spark)) == EXECUTORS)
+            handle = session.run(QUERY)
+            time.sleep(5.0)
+            running = not handle.finished
+            context, jvm = spark.sparkContext._jsc.sc(), spark._jvm
+            notice = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(
+                "taken away", jvm.scala.Option.empty()
+            )
+            for executor in list_executors(spark):
+                context.schedulerBackend().decommissionExecutor(executor.id, notice, False, False)
+            began = time.monotonic()
+            handle.join(60.0)
+            seconds = time.monotonic() - began
+            status = Run.open(session.store, handle.id).summary().status
+        return {"run": handle.id, "running": running, "status": status, "seconds": seconds}
+    finally:
+        spark.stop()
+        remove_work_folder(application)
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1])))

@@ -1,0 +1,211 @@
+"""Batches in which something goes wrong: it concerns the query that is to blame, and no other."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headway.base.errors import QueryFailed, WorkerNotStarted
+from headway.plan.nodes import QueryPlan
+from headway.session import Policy, Session, sharing
+from headway.session.batches import BatchHandle
+from headway.session.losses import LossWatch
+from headway.session.pipelined import PipelinedEngine
+from headway.session.planning import PlannedQuery
+from headway.session.resuming import SHARED_DONE
+from headway.session.runs import FALLBACK, RunHandle
+from headway.session.shared_steps import SharedParts
+from headway.session.workers import Workers
+from headway.sharing.chains import Chain
+from headway.sharing.shared_plan import IsUnique, SharedPlan
+from headway.storage import Run
+from headway.testing.session_batches import Sessions, check_rows, opened, run_batch
+from headway.workloads.batches import regular_share
+
+SLOW = "SELECT count(*) AS n FROM range(300000) a JOIN range(300000) b ON a.id % 2 = b.id % 3"
+GROUPED = {
+    f"grouped_{n}": f"""SELECT ss_store_sk, count(*) AS n FROM store_sales
+        WHERE ss_quantity > {n} GROUP BY ss_store_sk"""
+    for n in (10, 20, 30)
+}
+ROWS = {
+    f"rows_{n}": f"SELECT ss_item_sk, ss_quantity FROM store_sales WHERE ss_item_sk < {n}"
+    for n in (3, 5, 7)
+}
+
+
+@pytest.fixture
+def session(workload_session: Sessions, workers: Workers, tmp_path: Path) -> Any:
+    with opened(workload_session("tpcds"), workers, tmp_path) as made:
+        yield made
+
+
+def statuses(handle: BatchHandle) -> dict[str, str]:
+    return {query.name: str(query.status) for query in handle.progress()}
+
+
+def events(session: Session, handle: BatchHandle, kind: str) -> list[dict[str, Any]]:
+    found = Run.open(session.store, handle.id).events()
+    return [{**event.data, "query": event.query} for event in found if event.kind == kind]
+
+
+def break_plans(monkeypatch: pytest.MonkeyPatch, culprit: str) -> None:
+    """No plan can be built that serves the query."""
+    real = sharing.shared_plan
+
+    def broken(chain: Chain, is_unique: IsUnique, *, dropping: bool) -> SharedPlan:
+        if any(seat.shape.member.query == culprit for seat in chain.seats):
+            raise ValueError("no such plan")
+        return real(chain, is_unique, dropping=dropping)
+
+    monkeypatch.setattr(sharing, "shared_plan", broken)
+
+
+def test_a_plan_that_cannot_be_built_is_built_for_the_others(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is done of other shared work is not done again."""
+    break_plans(monkeypatch, "rows_5")
+    handle = run_batch(session, {**GROUPED, **ROWS}, deadline=600, policy=Policy(fixed_size=6))
+    assert set(statuses(handle).values()) == {"done"}
+    told = events(session, handle, FALLBACK)
+    assert told and all("no such plan" in each["error"] for each in told)
+    shared = [set(each["queries"]) for each in events(session, handle, SHARED_DONE)]
+    assert shared.count(set(GROUPED)) == 1
+    assert all("rows_5" not in queries for queries in shared)
+    check_rows(session, handle, {**GROUPED, **ROWS})
+
+
+def test_a_query_that_cannot_be_taken_apart_runs_alone(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = sharing.find_members
+
+    def broken(name: str, plan: QueryPlan) -> Any:
+        if name == "grouped_20":
+            raise KeyError(name)
+        return real(name, plan)
+
+    monkeypatch.setattr(sharing, "find_members", broken)
+    handle = run_batch(session, GROUPED, deadline=600)
+    assert set(statuses(handle).values()) == {"done"}
+    assert "taken apart" in handle.batch().not_shared["grouped_20"][0]
+    check_rows(session, handle, GROUPED)
+
+
+@pytest.mark.parametrize("where", ["plan", "execution"])
+def test_what_cannot_be_finished_from_shared_rows_is_run_whole(
+    where: str, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if where == "plan":
+
+        def no_rest(*_: object) -> PlannedQuery:
+            raise KeyError("state")
+
+        monkeypatch.setattr(SharedParts, "left_of", no_rest)
+    else:
+        real = RunHandle._execute
+
+        def broken(handle: RunHandle, query: PlannedQuery, key: str | None = None) -> Any:
+            if query.states and key is None:
+                raise QueryFailed("sums of sums overflow")
+            return real(handle, query, key)
+
+        monkeypatch.setattr(RunHandle, "_execute", broken)
+    handle = run_batch(session, GROUPED, deadline=600)
+    assert set(statuses(handle).values()) == {"done"}
+    assert {each["query"] for each in events(session, handle, FALLBACK)} == set(GROUPED)
+    check_rows(session, handle, GROUPED)
+
+
+def test_a_batch_runs_on_spark_where_workers_cannot_start(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_workers(engine: PipelinedEngine) -> None:
+        raise WorkerNotStarted("there is no room for them")
+
+    monkeypatch.setattr(PipelinedEngine, "start", no_workers)
+    handle = run_batch(session, GROUPED, deadline=600)
+    assert set(statuses(handle).values()) == {"done"}
+    assert {query.engine for query in handle.progress()} == {"spark"}
+    check_rows(session, handle, GROUPED)
+
+
+@pytest.mark.parametrize("engine", ["auto", "spark"])
+def test_data_of_the_session_is_shared_and_read(
+    engine: str, spark: SparkSession, workers: Workers, tmp_path: Path
+) -> None:
+    """Rows that are in no file: in shared work, beside it, and by themselves."""
+    own = spark.newSession()
+    made = own.createDataFrame([(n, n % 3) for n in range(100)], "id int, kind int")
+    made.createOrReplaceTempView("made")
+    own.range(50).selectExpr(
+        "CAST(id AS INT) AS id", "'x' AS kind"
+    ).cache().createOrReplaceTempView("cached")
+    texts = {
+        "one": "SELECT kind, count(*) AS n FROM made WHERE id > 10 GROUP BY kind",
+        "two": "SELECT kind, count(*) AS n FROM made WHERE id > 20 GROUP BY kind",
+        "both": """SELECT kind, count(*) AS n FROM made WHERE id > 30 GROUP BY kind
+            UNION ALL SELECT max(id), count(DISTINCT kind) FROM cached""",
+        "alone": "SELECT id FROM cached ORDER BY id LIMIT 3",
+    }
+    with opened(own, workers, tmp_path, engine) as session:
+        handle = run_batch(session, texts, deadline=600)
+        assert set(statuses(handle).values()) == {"done"}
+        assert sum(each.shared_steps for each in handle.batch().mini_batches) >= 1
+        check_rows(session, handle, texts)
+
+
+def test_a_query_is_stopped_at_its_own_deadline(session: Session) -> None:
+    queries = [
+        session.sql(SLOW, name="slow", deadline=3.0, priority=1.0),
+        *(session.sql(text, name=name) for name, text in GROUPED.items()),
+    ]
+    began = time.monotonic()
+    handle = session.batch(queries, deadline=600)
+    handle.wait()
+    assert time.monotonic() - began < 60
+    assert statuses(handle) == {"slow": "interrupted", **dict.fromkeys(GROUPED, "done")}
+    found = next(query for query in handle.progress() if query.name == "slow")
+    assert found.error is not None and "deadline" in found.error.message
+    assert "it had run for" in handle.batch().why_late("slow")
+    check_rows(session, handle, GROUPED)
+
+
+def test_after_a_loss_the_rest_is_planned_again(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not begun of a mini-batch waits for the next; nothing is done twice."""
+    real = LossWatch.look
+    looks: list[bool] = []
+
+    def lost(watch: LossWatch) -> bool:
+        real(watch)
+        looks.append(len(looks) == 1)  # the first look is when a mini-batch begins
+        if looks[-1]:
+            watch._all, watch._now = 1, 1
+        return looks[-1]
+
+    monkeypatch.setattr(LossWatch, "look", lost)
+    handle = run_batch(session, {**GROUPED, **ROWS}, deadline=600, policy=Policy(fixed_size=6))
+    first, *others = handle.batch().mini_batches
+    assert others and set(first.put_back) in (set(GROUPED), set(ROWS))
+    assert handle._losses.expected().per_hour > 0
+    shared = [tuple(each["queries"]) for each in events(session, handle, SHARED_DONE)]
+    assert len(shared) == len(set(shared)) == 2
+    assert not handle._model.observations or len(handle._model.observations) == len(others)
+    check_rows(session, handle, {**GROUPED, **ROWS})
+
+
+def test_the_live_view_may_look_at_any_time(session: Session) -> None:
+    handle = session.batch(
+        [session.sql(text, name=name) for name, text in regular_share(seed=2, count=4).items()],
+        deadline=600,
+    )
+    while not handle.finished:
+        assert handle.batch().elapsed >= 0
+    handle.wait()

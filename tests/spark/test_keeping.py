@@ -1,0 +1,474 @@
+"""What is kept of queries that go on: snapshots, pauses, states for later queries."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import headway.storage.runs
+from headway.base.errors import HeadwayError, StoreFull
+from headway.bench.peers import same_rows
+from headway.session import Session
+from headway.session import session as headway_session
+from headway.session.resuming import IMAGE
+from headway.session.workers import Workers
+from headway.storage import Run
+from headway.testing.suspensions import (
+    NOW,
+    QUERY,
+    await_stages,
+    goes_on,
+    images_of,
+    running_of,
+    suspend_after,
+    suspended,
+    watched,
+)
+from headway.workloads import WORKLOADS
+
+PASSING = shutil.ignore_patterns(".tmp-*")
+SLOW = """
+with few as (select id % 100 as k, count(*) as c from range(0, 1000000, 1, 2) group by 1)
+select /*+ broadcast(few) */ k % 10 as d, sum(c) as c, sum(crc32(cast(id as string))) as s
+from few join range(0, 30000000, 1, 8) on k = id % 100 group by 1 order by 1
+"""
+"""Its last pipeline takes seconds, so that there is time to do something about it."""
+
+
+@pytest.fixture
+def make_session(
+    spark: SparkSession, workload_data: Callable[[str], Path], tmp_path: Path
+) -> Iterator[Callable[..., Session]]:
+    """A session on the spark engine with tables of TPC-H; all use one store, if no other is
+    given."""
+    opened: list[Session] = []
+
+    def make(**settings: Any) -> Session:
+        given = {"store_url": str(tmp_path / "store"), "engine_name": "spark", **settings}
+        session = headway_session(spark.newSession(), **given)
+        session.tables(workload_data("tpch"))
+        opened.append(session)
+        return session
+
+    yield make
+    for session in opened:
+        session.close()
+
+
+_known: list[pa.Table] = []
+
+
+def slow_rows(session: Session) -> pa.Table:
+    """What plain Spark has for it: asked once."""
+    if not _known:
+        _known.append(session.spark.sql(SLOW).toArrow())
+    return _known[0]
+
+
+def kept_pieces(session: Session, run_id: str) -> list[str]:
+    return Run.open(session.store, run_id).pieces("states")
+
+
+def test_a_snapshot_is_what_is_left_of_a_lost_driver(
+    make_session: Callable[..., Session], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = make_session()
+    handle = session.run(SLOW)
+    assert await_stages(handle, 1)
+    images = handle.snapshot()
+    # What a machine that is lost now would leave in the store.
+    shutil.copytree(tmp_path / "store", tmp_path / "left", ignore=PASSING)
+    assert not handle.finished, "the query was quicker"
+    handle.wait()
+    expected = slow_rows(session)
+    assert same_rows(handle.arrow(), expected), "the query was disturbed"
+    assert not kept_pieces(session, handle.id), "snapshots of a run that has ended are left"
+    (image,) = images.values()
+    assert image.states
+    monkeypatch.setattr(headway.storage.runs, "is_gone", lambda record: True)
+    other = make_session(store_url=str(tmp_path / "left"))
+    resumed = other.resume(handle.id)
+    resumed.wait()
+    assert resumed._queries["query"].states, "it began anew"
+    assert same_rows(resumed.arrow(), expected)
+
+
+def test_what_is_kept_is_not_written_again(make_session: Callable[..., Session]) -> None:
+    session = make_session()
+    for _ in range(5):
+        handle = session.run(SLOW)
+        assert await_stages(handle, 2)
+        (first,) = handle.snapshot().values()
+        (second,) = handle.snapshot().values()
+        handle.cancel()
+        if first.finished == second.finished:  # else it came to its last stage between the two
+            break
+    both = first.states.keys() & second.states.keys()
+    assert both, "no state is in both"
+    assert all(first.states[name] == second.states[name] for name in both)
+
+
+@pytest.mark.parametrize("every", [pytest.param("500ms", marks=pytest.mark.nightly), "auto"])
+def test_snapshots_from_time_to_time(
+    make_session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch, every: str
+) -> None:
+    """Where failures are frequent, snapshots pay at once."""
+    session = make_session(suspension_snapshot_every=every)
+    monkeypatch.setattr(session._around.failures, "per_hour", lambda: 3600.0)
+    handle = session.run(SLOW)
+    handle.wait()
+    events = Run.open(session.store, handle.id).events()
+    assert [event.kind for event in events].count(IMAGE) >= 1
+    assert not [event for event in events if event.kind == "snapshot_failed"]
+    assert same_rows(handle.arrow(), slow_rows(session))
+
+
+def test_the_pipelined_engine_is_kept_while_it_goes_on(
+    spark: SparkSession,
+    workers: Workers,
+    workload_data: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = WORKLOADS["tpch"].queries()["q21"]
+    store = tmp_path / "store"
+    with headway_session(spark.newSession(), workers=workers, store_url=str(store)) as session:
+        session.tables(workload_data("tpch"))
+        expected = session.spark.sql(text).toArrow()
+        for _ in range(8):
+            handle = session.run(text)
+            images: Any = {}
+            while not handle.finished and not any(each.states for each in images.values()):
+                try:
+                    images = handle.snapshot() if running_of(handle) else {}
+                except HeadwayError:
+                    break
+            if any(each.states for each in images.values()):
+                shutil.copytree(store, tmp_path / "left", ignore=PASSING)
+                break
+            handle.wait()
+        else:
+            raise AssertionError("the query was always quicker")
+        handle.wait()
+        assert same_rows(handle.arrow(), expected), "the query was disturbed"
+    monkeypatch.setattr(headway.storage.runs, "is_gone", lambda record: True)
+    left = str(tmp_path / "left")
+    with headway_session(spark.newSession(), workers=workers, store_url=left) as other:
+        other.tables(workload_data("tpch"))
+        assert same_rows(goes_on(other, handle.id), expected)
+
+
+def test_a_pause(make_session: Callable[..., Session]) -> None:
+    session = make_session()
+    handle = session.run(SLOW)
+    assert await_stages(handle, 1)
+    handle.pause()
+    assert handle.paused and Run.open(session.store, handle.id).summary().status == "paused"
+    assert not running_of(handle)
+    assert not handle.wait(0.5), "it went on"
+    assert images_of(session, handle.id)[-1]["states"], "nothing was kept"
+    handle.go_on()
+    handle.wait()
+    assert handle._queries["query"].states, "it began anew"
+    assert same_rows(handle.arrow(), slow_rows(session))
+    assert Run.open(session.store, handle.id).summary().status == "done"
+
+
+def test_a_pause_of_a_run_that_was_resumed(make_session: Callable[..., Session]) -> None:
+    """What the image before had is still there for what goes on, or the new one has it."""
+    session = make_session()
+    first = suspended(session, SLOW, 1)
+    before = images_of(session, first.id)[-1]["states"]
+    assert before
+    handle = session.resume(first.id)
+    while not running_of(handle):
+        time.sleep(0.001)
+    handle.pause()
+    handle.go_on()
+    handle.wait()
+    assert handle._queries["query"].states, "it began anew"
+    assert same_rows(handle.arrow(), slow_rows(session))
+
+
+def test_what_is_kept_outlives_a_query_that_fails(make_session: Callable[..., Session]) -> None:
+    """A failure may be that of the cluster: whoever resumes the run goes on from there."""
+    session = make_session()
+    broken = SLOW.replace("sum(c) as c", "sum(c div if(id = 29999999, 0, 1)) as c")
+    handle = session.run(broken)
+    assert await_stages(handle, 2)
+    assert any(image.states for image in handle.snapshot().values())
+    handle.wait()
+    assert handle.progress()[0].status == "failed"
+    summary = Run.open(session.store, handle.id).summary()
+    assert (summary.status, summary.resumable) == ("failed", True)
+    again = session.resume(handle.id)
+    again.wait()
+    assert again._queries["query"].states, "it began anew"
+    assert again.progress()[0].status == "failed"
+
+
+def test_what_is_kept_outlives_a_suspension_that_fails(
+    make_session: Callable[..., Session],
+) -> None:
+    session = make_session()
+    store = watched(session)
+    handle = session.run(SLOW)
+    assert await_stages(handle, 1)
+    (kept,) = handle.snapshot().values()
+    assert kept.states
+    assert await_stages(handle, 2)
+
+    def fail(path: str) -> None:
+        raise StoreFull(f"no room for {path}")
+
+    store.before = fail
+    with pytest.raises(HeadwayError):
+        handle.suspend(NOW)
+    store.before = lambda path: None
+    handle.cancel()
+    handle.join(20)
+    summary = Run.open(session.store, handle.id).summary()
+    assert (summary.status, summary.resumable) == ("interrupted", True)
+    assert kept.states.keys() <= images_of(session, handle.id)[-1]["states"].keys()
+    assert same_rows(goes_on(session, handle.id), slow_rows(session))
+
+
+def test_a_step_of_the_users_own_is_not_lost(make_session: Callable[..., Session]) -> None:
+    """Executors write large results down by a step that looks like this one."""
+
+    def doubled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            yield batch
+
+    session = make_session()
+    frame = session.spark.sql(SLOW).mapInArrow(doubled, "d bigint, c bigint, s bigint")
+    handle = session.run(frame)
+    assert await_stages(handle, 1)
+    handle.pause()
+    handle.go_on()
+    handle.wait()
+    assert handle.arrow().num_rows == 2 * slow_rows(session).num_rows
+
+
+def test_damaged_states_of_other_runs_are_not_needed(
+    make_session: Callable[..., Session], tmp_path: Path
+) -> None:
+    session = make_session(suspension_reuse="true")
+    expected = session.spark.sql(SPREAD).toArrow()
+    for _ in range(5):
+        first = suspended(session, SPREAD, 1)
+        goes_on(session, first.id)
+        for piece in kept_pieces(session, first.id):
+            file = tmp_path / "store" / "runs" / first.id / "pieces" / piece
+            data = bytearray(file.read_bytes())
+            data[len(data) // 2] ^= 0x40
+            file.write_bytes(data)
+        again = session.run(SPREAD)
+        if again._queries["query"].states:  # else it had come to its broadcast table by then
+            break
+        again.wait()
+    assert again._queries["query"].states
+    again.wait()
+    assert same_rows(again.arrow(), expected)
+    kinds = [event.kind for event in Run.open(session.store, again.id).events()]
+    assert "reuse_failed" in kinds
+
+
+def test_a_pause_before_anything_is_done(make_session: Callable[..., Session]) -> None:
+    session = make_session()
+    handle = session.run(SLOW)
+    while not running_of(handle):
+        time.sleep(0.001)
+    handle.pause()
+    handle.go_on()
+    handle.wait()
+    assert same_rows(handle.arrow(), slow_rows(session))
+
+
+def test_a_paused_run_is_suspended(make_session: Callable[..., Session]) -> None:
+    session = make_session()
+    handle = session.run(SLOW)
+    assert await_stages(handle, 1)
+    handle.pause()
+    handle.suspend(NOW)
+    assert Run.open(session.store, handle.id).summary().status == "suspended"
+    assert same_rows(goes_on(session, handle.id), slow_rows(session))
+
+
+def test_a_paused_run_is_cancelled(make_session: Callable[..., Session]) -> None:
+    session = make_session()
+    handle = session.run(SLOW)
+    assert await_stages(handle, 1)
+    handle.pause()
+    handle.cancel()
+    handle.join(20)
+    assert handle.finished
+    assert Run.open(session.store, handle.id).summary().status == "interrupted"
+
+
+def test_urgent_queries_come_first(make_session: Callable[..., Session]) -> None:
+    session = make_session()
+    slow = session.run(SLOW)
+    assert await_stages(slow, 1)
+    urgent = session.run("select count(*) as n from nation", urgent=True)
+    assert slow.paused
+    urgent.wait()
+    assert urgent.arrow().to_pylist() == [{"n": 25}]
+    slow.wait()
+    assert slow._queries["query"].states, "it began anew"
+    assert same_rows(slow.arrow(), slow_rows(session))
+    kinds = [event.kind for event in Run.open(session.store, slow.id).events()]
+    assert "paused" in kinds and "continued" in kinds
+
+
+@pytest.mark.nightly
+def test_all_runs_of_a_session_are_suspended(make_session: Callable[..., Session]) -> None:
+    session = make_session()
+    handles = [session.run(session.sql(SLOW, name=f"slow{n}")) for n in range(2)]
+    assert all(await_stages(handle, 1) for handle in handles)
+    assert set(session.vacate()) == {handle.id for handle in handles}
+    for handle in handles:
+        assert same_rows(goes_on(session, handle.id), slow_rows(session))
+
+
+def test_where_a_query_stands(make_session: Callable[..., Session]) -> None:
+    session = make_session()
+    handle = session.run(SLOW)
+    assert await_stages(handle, 1)
+    found = handle.standings()
+    handle.cancel()
+    from headway.session.standings import stand_to_builtins
+
+    (stand,) = found.values()
+    assert 0.0 < stand.share_done <= 1.0
+    assert stand.prospect.moving > 0.0
+    told = stand_to_builtins(stand)
+    notes = [line.rpartition("[")[2] for line in told["plan"].splitlines()[1:]]
+    assert any(note.startswith("held") for note in notes)
+    assert any(note.startswith("done") for note in notes), told["plan"]
+    assert any(note.startswith("left") for note in notes)
+
+
+GROUPED = """select l_suppkey % 100 as k, count(*) as c, sum(l_extendedprice) as s
+from lineitem group by 1"""
+SPREAD = f"""with few as ({GROUPED})
+select k % 10 as d, sum(c) as c, sum(s) as s, sum(crc32(cast(id as string))) as x
+from few join range(0, 12000000, 1, 4) on k = id % 100 group by 1 order by 1"""
+OTHER = f"""with few as ({GROUPED})
+select max(c) as c, sum(s) as s from few join range(0, 300000, 1, 4) on k = id % 100"""
+
+
+def test_later_queries_find_what_was_kept(make_session: Callable[..., Session]) -> None:
+    session = make_session(suspension_reuse="true")
+    expected = session.spark.sql(SPREAD).toArrow()
+    first = suspended(session, SPREAD, 1)
+    assert same_rows(goes_on(session, first.id), expected)
+    assert kept_pieces(session, first.id), "nothing is left for others"
+    for text in (SPREAD, OTHER):
+        again = session.run(text)
+        again.wait()
+        assert again._queries["query"].states, "it did not find what was kept"
+        assert same_rows(again.arrow(), session.spark.sql(text).toArrow())
+    session.store.delete_tree(f"runs/{first.id}")
+    gone = session.run(SPREAD)
+    gone.wait()
+    assert not gone._queries["query"].states
+    assert same_rows(gone.arrow(), expected)
+
+
+def test_other_data_is_not_taken_for_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    numbers = pa.table({"k": list(range(60_000)), "v": [n % 97 for n in range(60_000)]})
+    pq.write_table(numbers, folder / "numbers.parquet")
+    text = """with few as (select v, count(*) as c, sum(k) as s from numbers group by v)
+              select v % 10 as d, sum(c) as c, max(s) as s, sum(crc32(cast(id as string))) as x
+              from few join range(0, 12000000, 1, 4) on v = id % 97 group by 1 order by 1"""
+    given = {"store_url": str(tmp_path / "store"), "engine_name": "spark"}
+    with headway_session(spark.newSession(), suspension_reuse="true", **given) as session:
+        session.tables(folder)
+        first = suspended(session, text, 1)
+        goes_on(session, first.id)
+        same = session.run(text)
+        same.wait()
+        assert same._queries["query"].states
+        pq.write_table(numbers.slice(1), folder / "numbers.parquet")
+        session.tables(folder)
+        changed = session.run(text)
+        changed.wait()
+        assert not changed._queries["query"].states
+        assert same_rows(changed.arrow(), session.spark.sql(text).toArrow())
+
+
+def test_what_a_limit_keeps_away_is_not_taken_for_all(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    numbers = pa.table({"k": list(range(60_000)), "v": [n % 97 for n in range(60_000)]})
+    pq.write_table(numbers, folder / "numbers.parquet")
+    groups = "select v, count(*) as c, sum(k) as s from numbers group by v"
+    limited = f"""select sum(c) as c, sum(s) as s, sum(crc32(cast(id as string))) as x
+                  from ({groups} limit 10) cross join range(0, 4000000, 1, 4)"""
+    whole = f"select count(*) as n, sum(c) as c, sum(s) as s from ({groups})"
+    given = {"store_url": str(tmp_path / "store"), "engine_name": "spark"}
+    with headway_session(spark.newSession(), suspension_reuse="true", **given) as session:
+        session.tables(folder)
+        for stages in (1, 2):
+            suspended(session, limited, stages)
+        later = session.run(whole)
+        later.wait()
+        assert same_rows(later.arrow(), session.spark.sql(whole).toArrow())
+
+
+def test_the_same_tables_elsewhere(
+    spark: SparkSession, workload_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    shutil.copytree(workload_data("tpch"), here)
+    given = {"store_url": str(tmp_path / "store"), "engine_name": "spark"}
+    with headway_session(spark.newSession(), **given) as session:
+        session.tables(here)
+        expected = session.spark.sql(QUERY).toArrow()
+        handle = suspended(session, QUERY, 1)
+    here.rename(there)
+    with headway_session(spark.newSession(), **given) as session:
+        session.tables(there)
+        resumed = session.resume(handle.id)
+        resumed.wait()
+        assert resumed._queries["query"].states
+        assert same_rows(resumed.arrow(), expected)
+
+
+def test_a_shared_step_is_not_begun_again(make_session: Callable[..., Session]) -> None:
+    session = make_session()
+    texts = {f"q{n}": QUERY.replace("where", f"where l_quantity > {n} and") for n in range(4)}
+    for _ in range(5):
+        handle = session.batch([session.sql(text, name=name) for name, text in texts.items()])
+        if not await_stages(handle, 2):
+            handle.wait()
+            continue
+        shared = [running.key for running in running_of(handle)]
+        if suspend_after(handle, 0) and any(shared):
+            break
+    else:
+        raise AssertionError("the batch was always quicker")
+    (image,) = images_of(session, handle.id)
+    assert image["keys"] and image["states"], "nothing of the shared step was kept"
+    resumed = session.resume(handle.id)
+    seen: set[str] = set()
+    while not resumed.finished:
+        for running in running_of(resumed):
+            seen |= set(running.query.states) if running.key is not None else set()
+        time.sleep(0.002)
+    resumed.wait()
+    assert seen & set(image["states"]), "the shared step did not go on from its states"
+    for name, text in texts.items():
+        assert same_rows(resumed.arrow(name), session.spark.sql(text).toArrow())

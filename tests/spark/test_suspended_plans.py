@@ -1,0 +1,190 @@
+"""Queries of many kinds, stopped after each of their stages: the rows are always Spark's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from headway.plan.graph import walk
+from headway.plan.nodes import Scan
+from headway.session import Session
+from headway.session import session as headway_session
+from headway.testing.suspensions import NOW, await_stages, goes_on, images_of, suspend_after
+
+ROWS = 120_000
+ATTEMPTS = 2
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Keys that are null, occur several times or have no partner; one that is everywhere."""
+    folder = tmp_path_factory.mktemp("tables")
+    facts = {
+        "id": list(range(ROWS)),
+        "k": [None if n % 11 == 0 else 7 if n % 3 == 0 else n % 1500 for n in range(ROWS)],
+        "g": [None if n % 13 == 0 else n % 40 for n in range(ROWS)],
+        "v": [n * 37 % 1001 / 8 for n in range(ROWS)],
+    }
+    dims = {
+        "k": [None if n % 50 == 0 else n % 900 for n in range(1200)],
+        "name": [f"name {n % 77}" if n % 7 else None for n in range(1200)],
+    }
+    pq.write_table(pa.table(facts), folder / "facts.parquet", row_group_size=20_000)
+    pq.write_table(pa.table(dims), folder / "dims.parquet")
+    return folder
+
+
+@pytest.fixture
+def session(spark: SparkSession, tables: Path, tmp_path: Path) -> Iterator[Session]:
+    given = {"store_url": str(tmp_path / "store"), "engine_name": "spark"}
+    with headway_session(spark.newSession(), **given) as made:
+        made.tables(tables)
+        yield made
+
+
+KINDS = {
+    "distinct": "select distinct g, k % 5 as m from facts order by g, m",
+    "counts of distinct values": """
+        select g, count(distinct k) as ks, count(distinct v) as vs, sum(id) as s
+        from facts group by g order by g""",
+    "left join": """
+        select d.name, count(*) as n, sum(f.id) as s
+        from facts f left join dims d on f.k = d.k group by d.name order by d.name""",
+    "full join": """
+        select f.g, d.name, count(*) as n from (select * from facts where id < 9000) f
+        full join dims d on f.k = d.k group by f.g, d.name order by 1, 2""",
+    "not in": """
+        select g, count(*) as n from facts where k not in (select k from dims where k is not null)
+        group by g order by g""",
+    "not in, with nulls": "select count(*) as n from facts where k not in (select k from dims)",
+    "not exists": """
+        select count(*) as n, sum(id) as s from facts f
+        where not exists (select 1 from dims d where d.k = f.k and d.name is null)""",
+    "read twice": """
+        with sums as (select k, sum(v) as v, count(*) as n from facts group by k)
+        select a.k, a.v, b.n from sums a join sums b on a.k = b.k + 1
+        where a.v > (select avg(v) from sums) order by a.k""",
+    "limit and offset": """
+        select g, count(*) as n, min(id) as i from facts group by g order by n desc, g
+        limit 7 offset 3""",
+    "sets": """
+        select k from facts where id < 50000 intersect select k from dims
+        except select k from facts where g = 3 order by k""",
+    "union": """
+        select m, sum(n) as n from (select g as m, count(*) as n from facts group by g
+        union all select k % 40, count(*) from dims group by 1) group by m order by m""",
+    "windows": """
+        select g, k, r from (select g, k, n, rank() over (partition by g order by n desc, k) as r
+        from (select g, k, count(*) as n from facts group by g, k)) where r <= 3
+        order by g, r, k""",
+    "rollup": """
+        select g, k % 3 as m, count(*) as n, sum(id) as s from facts
+        group by rollup (g, k % 3) order by g, m, n""",
+    "scalar subqueries": """
+        select g, (select max(k) from dims) as most, sum(v) as v from facts
+        where v > (select avg(v) from facts where g = 1) group by g order by g""",
+    "nothing in it": """
+        select f.g, count(*) as n from facts f join (select k, count(*) as c from dims
+        group by k having count(*) > 1000) d on f.k = d.k group by f.g order by f.g""",
+    "one key everywhere": """
+        select a.g, count(*) as n, sum(b.id) as s
+        from (select k, g, count(*) as c from facts group by k, g) a
+        join (select k, max(id) as id from facts group by k) b on a.k = b.k
+        group by a.g order by a.g""",
+}
+QUICK = ("distinct", "left join", "read twice", "scalar subqueries")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=() if k in QUICK else pytest.mark.nightly) for k in KINDS]
+)
+def test_stopped_after_every_stage(session: Session, kind: str) -> None:
+    expected = session.spark.sql(KINDS[kind]).toArrow().to_pylist()
+    stopped = kept = 0
+    for stages in count(1):
+        for _ in range(ATTEMPTS):
+            handle = session.run(KINDS[kind])
+            if suspend_after(handle, stages):
+                break
+            handle.wait()
+        else:
+            break  # it never has so many
+        stopped += 1
+        kept += bool(images_of(session, handle.id)[-1]["states"])
+        assert goes_on(session, handle.id).to_pylist() == expected, f"after {stages} stages"
+    print(f"{kind}: stopped {stopped} times, {kept} times with states")
+    assert kept, "nothing was ever kept"
+
+
+def test_ways_to_read_a_shuffle_change_no_state(session: Session) -> None:
+    """Skewed parts are halved and small ones read together: the same rows, by the same name."""
+    for name, value in {
+        "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "1",
+        "spark.sql.adaptive.skewJoin.skewedPartitionFactor": "1.1",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": "4096",
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.shuffle.partitions": "6",
+    }.items():
+        session.spark.conf.set(name, value)
+    text = """select /*+ merge(d) */ d.name, count(*) as n, sum(f.id) as s from facts f
+              join dims d on f.k = d.k group by d.name order by d.name"""
+    expected = session.spark.sql(text).toArrow().to_pylist()
+    for stages in (1, 2, 3):
+        handle = session.run(text)
+        if suspend_after(handle, stages):
+            assert goes_on(session, handle.id).to_pylist() == expected
+
+
+USED_TWICE = """
+with few as (
+    select coalesce(id % 100, 0) as k, count(*) as c from range(0, 100000, 1, 2) group by 1),
+sums as (
+    select /*+ broadcast(few) */ id % 1000 as g, sum(c) as c, sum(crc32(cast(id as string))) as s
+    from few join range(0, 20000000, 1, 8) on k = id % 100 group by 1)
+select count(*) as n, sum(a.c + b.c) as c, max(a.s + b.s) as s
+from sums a join sums b on a.g = b.g + 1
+"""
+
+
+def test_what_a_stage_is_made_from_is_known_wherever_it_is_used(session: Session) -> None:
+    """Spark plans the sums once, and the table below them is no part of the second place."""
+    expected = session.spark.sql(USED_TWICE).toArrow()
+    handle = session.run(USED_TWICE)
+    assert await_stages(handle, 2)
+    time.sleep(0.5)  # the sums are being made
+    (image,) = handle.suspend(NOW).values()
+    assert image.states
+    scans = [node for node in walk(image.plan.root) if isinstance(node, Scan)]
+    assert len(scans) == 1, "the rest reads more than the large table, or reads it twice"
+    assert goes_on(session, handle.id).equals(expected)
+
+
+NULL_KEYS = """
+with named as (select k, name from dims where name is not null)
+select /*+ broadcast(n) */ 'joined' as what, max(n.name) as name, count(*) as n,
+    sum(crc32(cast(f.id as string))) as s
+from facts f join named n on f.k = n.k
+union all
+select 'counted', max(name), count(*), sum(crc32(concat(k, name, e)))
+from (select k, name, explode(sequence(1, 2000)) as e from named) group by length(name) > 0
+"""
+
+
+def test_a_broadcast_table_does_not_stand_for_rows_that_it_lacks(session: Session) -> None:
+    """The same table is joined in one place, where rows without a key are of no use, and counted
+    in another. Spark mostly takes these away by itself, and is kept from it here."""
+    session.spark.conf.set("spark.sql.constraintPropagation.enabled", "false")
+    expected = session.spark.sql(NULL_KEYS).toArrow().sort_by("what")
+    missing = session.spark.sql("select 1 from dims where k is null and name is not null").count()
+    assert missing
+    for _ in range(ATTEMPTS):
+        handle = session.run(NULL_KEYS)
+        if suspend_after(handle, 1):
+            assert goes_on(session, handle.id).sort_by("what").equals(expected)

@@ -1,0 +1,494 @@
+"""A query that Spark runs is stopped, and goes on from what was done of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from headway.base.errors import HeadwayError, RunSuspended, TableChanged, WrongUsage
+from headway.bench.peers import same_rows
+from headway.session import RunHandle, Session
+from headway.session import session as headway_session
+from headway.session.pipelined import ExecutionWatch
+from headway.session.requests import Request, ask
+from headway.session.resuming import IMAGE
+from headway.session.runs import QUERY_STARTED
+from headway.session.spark_keeper import SparkKeeper
+from headway.session.suspending import Suspension
+from headway.session.workers import Workers
+from headway.storage import Run, list_runs, open_store
+from headway.testing.suspensions import (
+    NOW,
+    QUERY,
+    goes_on,
+    images_of,
+    running_of,
+    suspend_after,
+    suspended,
+)
+from headway.workloads import WORKLOADS
+
+HEADWAY = Path(sys.executable).parent / "headway"
+
+
+@pytest.fixture
+def session(
+    spark: SparkSession, workload_data: Callable[[str], Path], tmp_path: Path
+) -> Iterator[Session]:
+    apart = spark.newSession()
+    with headway_session(apart, store_url=str(tmp_path / "store"), engine_name="spark") as made:
+        made.tables(workload_data("tpch"))
+        yield made
+
+
+@pytest.mark.parametrize("stages", [1, pytest.param(2, marks=pytest.mark.nightly), 3])
+def test_goes_on_from_what_is_done(session: Session, stages: int) -> None:
+    handle = suspended(session, QUERY, stages)
+    (image,) = images_of(session, handle.id)
+    assert image["states"], "nothing was kept"
+    assert handle.progress()[0].status == "suspended"
+    with pytest.raises(RunSuspended, match="suspended"):
+        handle.arrow()
+    assert same_rows(goes_on(session, handle.id), session.spark.sql(QUERY).toArrow())
+    assert Run.open(session.store, handle.id).summary().status == "done"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "q15",
+        pytest.param("q02", marks=pytest.mark.nightly),
+        pytest.param("q22", marks=pytest.mark.nightly),
+    ],
+)
+def test_plans_of_all_kinds(session: Session, name: str) -> None:
+    text = WORKLOADS["tpch"].queries()[name]
+    handle = suspended(session, text, 2)
+    assert same_rows(goes_on(session, handle.id), session.spark.sql(text).toArrow())
+
+
+def test_the_running_pipelines_are_finished_first(session: Session) -> None:
+    handle = suspended(session, QUERY, 1, Suspension(wait=True))
+    (image,) = images_of(session, handle.id)
+    ((finished, total, seconds),) = image["progress"].values()
+    assert 2 <= finished <= total and seconds > 0
+    assert same_rows(goes_on(session, handle.id), session.spark.sql(QUERY).toArrow())
+
+
+def test_what_cannot_be_written_in_time_is_left(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that is too slow costs what it could not take, and not the machine's last seconds."""
+
+    def slow(keeper: SparkKeeper, *arguments: object) -> None:
+        keeper._hurried.wait(30)
+        raise OSError("given up")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SparkKeeper, "_extract", slow)
+        began = time.monotonic()
+        handle = suspended(session, QUERY, 1, Suspension(wait=False, within=1.0))
+        assert time.monotonic() - began < 20
+    assert not images_of(session, handle.id)[-1]["states"]
+    assert same_rows(goes_on(session, handle.id), session.spark.sql(QUERY).toArrow())
+
+
+def test_again_and_again(session: Session) -> None:
+    """The second time what was kept the first time and not yet read stays where it is."""
+    for _ in range(5):
+        first = suspended(session, QUERY, 2)
+        second = session.resume(first.id)
+        if suspend_after(second, 1):
+            break
+    else:
+        raise AssertionError("the query was always quicker")
+    images = images_of(session, first.id)
+    assert len(images) == 2 and images[1]["states"]
+    run = Run.open(session.store, first.id)
+    assert set(run.pieces("states")) == set(_pieces(images[1])), "or what the first had is left"
+    assert same_rows(goes_on(session, first.id), session.spark.sql(QUERY).toArrow())
+
+
+def _pieces(image: dict[str, Any]) -> list[str]:
+    return [piece for kept in image["states"].values() for piece in kept["pieces"]]
+
+
+def test_the_other_engine_goes_on(session: Session, workers: Workers) -> None:
+    handle = suspended(session, QUERY, 2)
+    url = session.store.url
+    with headway_session(session.spark, workers=workers, store_url=url) as other:
+        resumed = other.resume(handle.id)
+        resumed.wait()
+        assert resumed.progress()[0].engine == "pipelined"
+        assert same_rows(resumed.arrow(), session.spark.sql(QUERY).toArrow())
+
+
+@pytest.mark.parametrize("engine", ["pipelined", "spark"])
+def test_the_pipelined_engine_keeps_its_tables(
+    session: Session, workers: Workers, engine: str
+) -> None:
+    """What its channels have collected is enough to go on, on either engine."""
+    text = WORKLOADS["tpch"].queries()["q21"]
+    expected = session.spark.sql(text).toArrow()
+    url = session.store.url
+    with headway_session(session.spark, workers=workers, store_url=url) as other:
+        for sides in (5, 4, 3, 2):
+            handle = other.run(text)
+            if _suspend_channels_after(handle, sides):
+                break
+        else:
+            raise AssertionError("the query was always quicker")
+        (image,) = images_of(session, handle.id)
+        assert image["states"], "nothing was kept"
+        resumed = (other if engine == "pipelined" else session).resume(handle.id)
+        resumed.wait()
+        assert resumed.progress()[0].engine == engine
+        assert same_rows(resumed.arrow(), expected)
+
+
+def _suspend_channels_after(handle: RunHandle, sides: int) -> bool:
+    """Once so many inputs of channels are being ended; False when the query was quicker."""
+    while not handle.finished:
+        for running in running_of(handle):
+            assert isinstance(running.watch, ExecutionWatch)
+            if running.watch.report.sides_done >= sides:
+                try:
+                    return any(image.states for image in handle.suspend(NOW).values())
+                except WrongUsage:
+                    return False
+        time.sleep(0.001)
+    return False
+
+
+def test_queries_that_had_not_begun_begin(session: Session) -> None:
+    texts = {"first": QUERY, "second": "select count(*) as n from nation"}
+    queries = [session.sql(text, name=name) for name, text in texts.items()]
+    handle = session.run(queries)
+    assert suspend_after(handle, 1)
+    resumed = session.resume(handle.id)
+    resumed.wait()
+    for name, text in texts.items():
+        assert same_rows(resumed.arrow(name), session.spark.sql(text).toArrow())
+
+
+def test_exactly_one_resumes(session: Session) -> None:
+    handle = suspended(session, QUERY, 1)
+    winner = session.resume(handle.id)
+    with pytest.raises(WrongUsage, match=r"is running|is done"):
+        session.resume(handle.id)
+    winner.wait()
+    with pytest.raises(WrongUsage, match="is done"):
+        session.resume(handle.id)
+
+
+def test_of_two_that_resume_at_the_same_time_one_does(session: Session) -> None:
+    handle = suspended(session, QUERY, 1)
+    others = [
+        headway_session(session.spark, store_url=session.store.url, engine_name="spark")
+        for _ in range(2)
+    ]
+    both = threading.Barrier(2)
+
+    def resume(other: Session) -> RunHandle | HeadwayError:
+        try:
+            both.wait()
+            return other.resume(handle.id)
+        except HeadwayError as error:
+            return error
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(resume, others))
+    winners = [each for each in found if isinstance(each, RunHandle)]
+    (loser,) = (each for each in found if isinstance(each, HeadwayError))
+    assert loser.name in ("STORE_CONFLICT", "WRONG_USAGE"), loser
+    (winner,) = winners
+    winner.wait()
+    assert same_rows(winner.arrow(), session.spark.sql(QUERY).toArrow())
+    for other in others:
+        other.close()
+
+
+def test_a_driver_that_is_only_thought_lost_cannot_go_on(session: Session) -> None:
+    handle = session.run(QUERY)
+    other = headway_session(session.spark, store_url=session.store.url, engine_name="spark")
+    with pytest.raises(WrongUsage, match="is running"):
+        other.resume(handle.id)
+    taken = other.resume(handle.id, take_over=True)
+    taken.wait()
+    assert same_rows(taken.arrow(), session.spark.sql(QUERY).toArrow())
+    with suppress(HeadwayError):
+        handle.wait()
+    assert Run.open(session.store, handle.id).summary().status == "done"
+    other.close()
+
+
+def test_long_names_of_queries(session: Session) -> None:
+    handle = suspended(session, session.sql(QUERY, name="q" * 56), 1)
+    assert images_of(session, handle.id)[-1]["states"]
+    assert same_rows(goes_on(session, handle.id), session.spark.sql(QUERY).toArrow())
+
+
+def test_a_run_is_not_lost_to_tables_that_are_not_known(
+    session: Session, spark: SparkSession
+) -> None:
+    handle = suspended(session, QUERY, 1)
+    given = {"store_url": session.store.url, "engine_name": "spark"}
+    with headway_session(spark.newSession(), **given) as other, pytest.raises(HeadwayError):
+        other.resume(handle.id)
+    assert same_rows(goes_on(session, handle.id), session.spark.sql(QUERY).toArrow())
+
+
+def test_commands_are_not_run_again(session: Session) -> None:
+    session.spark.sql("create table written (n int) using parquet")
+    try:
+        texts = ["insert into written values (1)", QUERY]
+        for _ in range(5):
+            handle = session.run(texts)
+            if suspend_after(handle, 2):
+                break
+            session.spark.sql("truncate table written")
+        else:
+            raise AssertionError("the query was always quicker")
+        session.resume(handle.id).wait()
+        assert session.spark.table("written").count() == 1
+    finally:
+        session.spark.sql("drop table written")
+
+
+def test_requests_to_an_earlier_driver_are_forgotten(session: Session) -> None:
+    handle = suspended(session, QUERY, 1)
+    ask(Run.open(session.store, handle.id), Request("suspend"))
+    assert same_rows(goes_on(session, handle.id), session.spark.sql(QUERY).toArrow())
+    assert Run.open(session.store, handle.id).summary().status == "done"
+
+
+def test_other_data_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    numbers = pa.table({"k": list(range(50_000)), "v": [n % 97 for n in range(50_000)]})
+    pq.write_table(numbers, folder / "numbers.parquet")
+    text = """select a.v, count(*) as n, sum(b.k) as s from numbers a
+              join numbers b on a.v = b.v and b.k < 2000 group by a.v order by a.v"""
+    store = str(tmp_path / "store")
+    with headway_session(spark.newSession(), store_url=store, engine_name="spark") as session:
+        session.tables(folder)
+        handle = suspended(session, text, 1)
+        pq.write_table(numbers.slice(1), folder / "numbers.parquet")
+        session.tables(folder)
+        with pytest.raises(TableChanged, match="numbers"):
+            session.resume(handle.id)
+
+
+def test_a_batch_goes_on(session: Session) -> None:
+    texts = {f"q{n}": QUERY.replace("where", f"where l_quantity > {n} and") for n in range(4)}
+    queries = [session.sql(text, name=name) for name, text in texts.items()]
+    handle = session.batch(queries)
+    while not handle._running and not handle.finished:
+        time.sleep(0.005)
+    handle.suspend(NOW)
+    assert Run.open(session.store, handle.id).summary().status == "suspended"
+    assert {str(progress.status) for progress in handle.progress()} <= {"suspended", "done"}
+    resumed = session.resume(handle.id)
+    resumed.wait()
+    for name, text in texts.items():
+        assert same_rows(resumed.arrow(name), session.spark.sql(text).toArrow())
+
+
+def test_what_is_not_running_cannot_be_suspended(session: Session) -> None:
+    handle = session.run("select 1 as one")
+    handle.wait()
+    with pytest.raises(WrongUsage, match="not running"):
+        handle.suspend()
+
+
+SLOW = """
+with few as (select id % 100 as k, count(*) as c from range(0, 1000000, 1, 2) group by 1)
+select /*+ broadcast(few) */ k % 10 as d, sum(c) as c, sum(crc32(cast(id as string))) as s
+from few join range(0, 30000000, 1, 8) on k = id % 100 group by 1 order by 1
+"""
+
+
+class Processes:
+    """Commands of Headway as processes of their own, with one store."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "slow.sql").write_text(SLOW)
+        self.store = folder / "store"
+        self._query = str(folder / "slow.sql")
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(HEADWAY), *arguments, "--json", "--store", str(self.store)],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "HEADWAY_ENGINE_NAME": "spark"},
+        )
+
+    def started(self, *options: str) -> subprocess.Popen[str]:
+        """One that runs the slow query, and has begun with it."""
+        running = self.start("run", self._query, "--master", "local[2]", *options)
+        _await_query(self.store, running)
+        return running
+
+    def call(self, *arguments: str, code: int = 0) -> Any:
+        called = self.start(*arguments)
+        out, err = called.communicate(timeout=180)
+        assert called.returncode == code, (arguments, out, err)
+        return json.loads(out.splitlines()[-1])
+
+    def ended(self, running: subprocess.Popen[str], code: int) -> Any:
+        out, err = running.communicate(timeout=90)
+        assert running.returncode == code, (out, err)
+        return json.loads(out.splitlines()[-1])
+
+    def check_rows(self, spark: SparkSession) -> None:
+        """Those of the slow query in the newest run are Spark's."""
+        found: list[list[str]] = self.call("show", "last", "--rows", "slow")["first_rows"]
+        expected = [[str(v) for v in row] for row in spark.sql(SLOW).collect()]
+        assert [[str(value) for value in row] for row in found] == expected
+
+    def check_kept(self) -> None:
+        """The newest run went on from states that an earlier driver had kept."""
+        store = open_store(str(self.store))
+        (newest, *_) = list_runs(store)
+        events = Run.open(store, newest.run_id).events()
+        images = [event.data for event in events if event.kind == IMAGE]
+        assert any(image["states"] for image in images), "nothing was kept"
+
+
+def test_from_one_process_to_another(spark: SparkSession, tmp_path: Path) -> None:
+    """A driver is paused, goes on, is told that its machine goes away, and another one takes the
+    run over with another master."""
+    processes = Processes(tmp_path)
+    running = processes.started("--on-preemption", "suspend")
+    try:
+        assert processes.call("pause", "last")["status"] == "paused"
+        assert processes.call("show", "last")["status"] == "paused"
+        assert processes.call("continue", "last")["status"] == "running"
+        time.sleep(1.0)
+        running.terminate()
+        assert processes.ended(running, 4)["status"] == "suspended"
+    finally:
+        running.kill()
+    moved = processes.call("migrate", "last", "--to", "local[1]")
+    assert moved["status"] == "done"
+    processes.check_kept()
+    processes.check_rows(spark)
+
+
+@pytest.mark.nightly
+def test_a_driver_asked_to_suspend(spark: SparkSession, tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    running = processes.started()
+    try:
+        time.sleep(3.0)
+        shown = processes.call("show", "last")["standings"]["slow"]
+        assert "[left]" in shown["plan"]
+        told = processes.call("suspend", "last", "--within", "60s")
+        assert told["status"] == "suspended" and told["states"], told
+        assert processes.ended(running, 4)["status"] == "suspended"
+    finally:
+        running.kill()
+    assert processes.call("resume", "last", "--master", "local[1]")["status"] == "done"
+    processes.check_kept()
+    processes.check_rows(spark)
+
+
+@pytest.mark.nightly
+def test_a_program_that_is_told_to_end(spark: SparkSession, tmp_path: Path) -> None:
+    """One that uses sessions, and has no handler of its own for the signal."""
+    program = f"""
+from pyspark.sql import SparkSession
+import headway
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+settings = dict(engine_name="spark", suspension_on_preemption="suspend")
+with headway.session(spark, store_url={str(tmp_path / "store")!r}, **settings) as session:
+    handle = session.run(session.sql({SLOW!r}, name="slow"))
+    handle.wait()
+"""
+    processes = Processes(tmp_path)
+    running = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
+    try:
+        _await_query(processes.store, running)
+        time.sleep(2.0)
+        running.terminate()
+        assert running.wait(60) == -signal.SIGTERM
+    finally:
+        running.kill()
+    (summary,) = list_runs(open_store(str(processes.store)))
+    assert summary.status == "suspended"
+    assert processes.call("resume", "last", "--master", "local[1]")["status"] == "done"
+    processes.check_rows(spark)
+
+
+@pytest.mark.nightly
+def test_a_machine_is_vacated_for_an_urgent_query(spark: SparkSession, tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    running = processes.started()
+    try:
+        urgent = processes.call("run", "--sql", "select 1 as one", "--urgent", "--name", "one")
+        assert urgent["status"] == "done"
+        told = processes.call("vacate")
+        assert [each["status"] for each in told["runs"]] == ["suspended"]
+        assert not told["drivers_left"]
+        processes.ended(running, 4)
+    finally:
+        running.kill()
+    run_id = told["runs"][0]["run"]
+    events = [event["kind"] for event in processes.call("show", run_id)["events"]]
+    assert "paused" in events and "continued" in events
+    assert processes.call("resume", run_id)["status"] == "done"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 2.0])
+def test_a_killed_driver_with_snapshots(
+    spark: SparkSession, tmp_path: Path, seconds: float
+) -> None:
+    """SIGKILL, so long after the first snapshot: the run goes on from the last one, and ends with
+    the rows."""
+    processes = Processes(tmp_path)
+    running = processes.started("--snapshot-every", "500ms")
+    _await_event(IMAGE, processes.store, running)
+    time.sleep(seconds)
+    running.kill()
+    running.communicate()
+    store = open_store(str(processes.store))
+    (summary,) = list_runs(store)
+    assert summary.status == "lost"
+    assert processes.call("resume", "last")["status"] == "done"
+    processes.check_kept()
+    processes.check_rows(spark)
+
+
+def _await_query(store: Path, running: subprocess.Popen[str]) -> None:
+    """Until it has begun."""
+    _await_event(QUERY_STARTED, store, running)
+
+
+def _await_event(kind: str, store: Path, running: subprocess.Popen[str]) -> None:
+    until = time.monotonic() + 90
+    while time.monotonic() < until and running.poll() is None:
+        time.sleep(0.1)
+        runs = list_runs(open_store(str(store))) if store.exists() else ()
+        for summary in runs:
+            events = Run.open(open_store(str(store)), summary.run_id).events()
+            if any(event.kind == kind for event in events):
+                return
+    raise AssertionError(f"there was never {kind}: {running.communicate()}")
