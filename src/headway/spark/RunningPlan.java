@@ -32,6 +32,10 @@ public final class RunningPlan {
 
     private static final int MOST_TRIALS = 10;
 
+    /** Whether hash tables have all rows that they were made from. */
+    private static final java.util.Map COMPLETE =
+        java.util.Collections.synchronizedMap(new java.util.WeakHashMap());
+
     private final java.util.IdentityHashMap links = new java.util.IdentityHashMap();
     private final java.util.IdentityHashMap visited = new java.util.IdentityHashMap();
     private final java.util.IdentityHashMap held = new java.util.IdentityHashMap();
@@ -264,7 +268,8 @@ public final class RunningPlan {
             ? ((Number) ((org.apache.spark.util.AccumulatorV2) found.get()).value()).longValue() : 0;
     }
 
-    /** Whether it has all rows of what it stands for: hash tables have none whose key is null. */
+    /** Whether it has all rows of what it stands for: hash tables have none whose key is null. Keys
+     * that Spark takes for nullable seldom are: rows are counted then, once for every table. */
     private static boolean isWhole(SparkPlan state) {
         if (!(state instanceof BroadcastQueryStageExec)
             || relation((BroadcastQueryStageExec) state) instanceof InternalRow[]) {
@@ -280,10 +285,22 @@ public final class RunningPlan {
             ((org.apache.spark.sql.execution.joins.HashedRelationBroadcastMode) mode).key();
         for (int i = 0; i < keys.length(); i++) {
             if (((Expression) keys.apply(i)).nullable()) {
-                return false;
+                return hasAllRows((BroadcastQueryStageExec) state);
             }
         }
         return true;
+    }
+
+    private static boolean hasAllRows(BroadcastQueryStageExec stage) {
+        Object relation = relation(stage);
+        Object known = COMPLETE.get(relation);
+        if (known == null) {
+            scala.Option made = stage.getRuntimeStatistics().rowCount();
+            known = Boolean.valueOf(made.isDefined()
+                && Long.parseLong(made.get().toString()) == eachRow(relation, null));
+            COMPLETE.put(relation, known);
+        }
+        return ((Boolean) known).booleanValue();
     }
 
     private static SparkPlan unreused(SparkPlan exchange) {
@@ -333,7 +350,8 @@ public final class RunningPlan {
         BroadcastQueryStageExec stage, org.apache.spark.sql.classic.SparkSession spark) {
         org.apache.spark.sql.classic.SparkSession beside = spark.cloneSession();
         beside.conf().set("spark.sql.execution.arrow.localRelationThreshold", "0");
-        java.util.List rows = broadcastRows(stage);
+        java.util.List rows = new java.util.ArrayList();
+        eachRow(relation(stage), rows);
         StructType schema = schema(stage);
         String zone = beside.sessionState().conf().sessionLocalTimeZone();
         long most = Math.max(10000L, rows.size() / spark.sparkContext().defaultParallelism() + 1);
@@ -345,20 +363,20 @@ public final class RunningPlan {
             batches, schema, beside, zone, true, false);
     }
 
-    private static java.util.List broadcastRows(BroadcastQueryStageExec stage) {
-        java.util.List rows = new java.util.ArrayList();
-        Object relation = relation(stage);
+    /** How many rows a broadcast table has; copies of them are put into `copies`, if it is given. */
+    private static long eachRow(Object relation, java.util.List copies) {
+        long count = 0;
         if (relation instanceof InternalRow[]) {
             InternalRow[] found = (InternalRow[]) relation;
             for (int i = 0; i < found.length; i++) {
-                rows.add(found[i].copy());
+                count += copied(found[i], copies);
             }
         } else if (relation instanceof UnsafeHashedRelation) {
             scala.collection.Iterator values =
                 ((HashedRelation) relation).asReadOnlyCopy().valuesWithKeyIndex();
             while (values.hasNext()) {
-                rows.add(((org.apache.spark.sql.execution.joins.ValueRowWithKeyIndex) values.next())
-                    .getValue().copy());
+                count += copied(((org.apache.spark.sql.execution.joins.ValueRowWithKeyIndex) values.next())
+                    .getValue(), copies);
             }
         } else if (relation instanceof LongHashedRelation) {
             HashedRelation hashed = ((HashedRelation) relation).asReadOnlyCopy();
@@ -366,11 +384,18 @@ public final class RunningPlan {
             while (keys.hasNext()) {
                 scala.collection.Iterator values = hashed.get(((InternalRow) keys.next()).getLong(0));
                 while (values != null && values.hasNext()) {
-                    rows.add(((InternalRow) values.next()).copy());
+                    count += copied((InternalRow) values.next(), copies);
                 }
             }
         }
-        return rows;
+        return count;
+    }
+
+    private static int copied(InternalRow row, java.util.List copies) {
+        if (copies != null) {
+            copies.add(row.copy());
+        }
+        return 1;
     }
 
     private static Object relation(BroadcastQueryStageExec stage) {
