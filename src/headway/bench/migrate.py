@@ -58,11 +58,9 @@ def measure_migrate(
             headway.session(spark, engine_name="pipelined", **common) as pipelined,
         ):
             bench = _Bench({"spark": plain, "pipelined": pipelined}, folders, progress)
-            migrations = bench.migrations()
+            migrations = bench.migrations(options.data / "migrations.json")
             measured |= report_of(migrations.found)
             measured["ended_before_they_were_stopped"] = migrations.ended_first
-            each = options.data / "migrations.json"
-            each.write_bytes(msgspec.json.encode([asdict(m) for m in migrations.found]))
             measured |= bench.separation()
             measured |= bench.vacate()
             measured |= bench.idle_overhead(options.repeat)
@@ -100,7 +98,8 @@ class _Bench:
         self._sessions["spark"].tables(self._folders[workload])
         return [query for query in self._queries if query.workload == workload]
 
-    def migrations(self) -> Migrations:
+    def migrations(self, told: Path) -> Migrations:
+        """All of them, each `told` in a file as well, for who looks at it before the end."""
         found = Migrations()
         for workload, engines in (("tpcds", ("spark",)), ("tpch", ("spark", "pipelined"))):
             for query in self._of(workload):
@@ -108,6 +107,7 @@ class _Bench:
                     self._tell(f"{workload} {query.name} on {engine}")
                     query.measure_alone(self._sessions[engine])
                     found.stop_everywhere(self._sessions[engine], query)
+                    told.write_bytes(msgspec.json.encode([asdict(m) for m in found.found]))
         return found
 
     def idle_overhead(self, repeat: int) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 What comes after that point is a migration: stopping, keeping the state, and running the rest of the
 plan from what is in the store. A restart is the whole query. Both are measured on the same Spark,
-so that neither has to start one, and both compile their code: Spark knows that of queries it has
-run before, and none of what is left of one, while a driver elsewhere has seen neither.
+so that neither has to start one, and for long queries both compile their code: Spark knows that of
+queries it has run before, and none of what is left of one, while a driver elsewhere has seen
+neither.
 
 Long queries are stopped as the command does it by itself, after the pipelines that are running, and
 in the middle at once as well.
@@ -51,21 +52,25 @@ class MeasuredQuery:
     pipelines: dict[str, int] = field(default_factory=dict)
 
     def measure_alone(self, session: Session) -> None:
-        """The better of two runs, after one that warms up."""
+        """After a run that warms up. Of a long query, the better of two."""
         engine = session.settings.engine.name
         if self.rows is None:
             self.rows = session.spark.sql(self.text).toArrow()
-        run_in(session, self.text, self.name)
-        seconds = []
-        for _ in range(2):
-            forget_code(session.spark)
-            began = time.perf_counter()
-            handle = session.run(session.sql(self.text, name=self.name))
-            handle.wait()
-            handle.arrow()
-            seconds.append(time.perf_counter() - began)
-        self.alone[engine] = min(seconds)
-        self.pipelines[engine] = max(1, handle.progress()[0].pipelines_total)
+        else:
+            run_in(session, self.text, self.name)
+        self.alone[engine] = self._whole(session)
+        if self.alone[engine] >= LONG:
+            self.alone[engine] = min(self.alone[engine], self._whole(session))
+
+    def _whole(self, session: Session) -> float:
+        forget_code(session.spark)
+        began = time.perf_counter()
+        handle = session.run(session.sql(self.text, name=self.name))
+        handle.wait()
+        handle.arrow()
+        seconds = time.perf_counter() - began
+        self.pipelines[session.settings.engine.name] = max(1, handle.progress()[0].pipelines_total)
+        return seconds
 
     def has(self, rows: pa.Table) -> bool:
         assert self.rows is not None
@@ -163,7 +168,9 @@ class Migrations:
         from headway.session.suspending import Suspension
 
         engine = session.settings.engine.name
-        forget_code(session.spark)
+        compiled = query.alone[engine] >= LONG
+        if compiled:
+            forget_code(session.spark)
         began = time.perf_counter()
         handle = session.run(session.sql(query.text, name=query.name))
         while not handle.finished and not is_time(handle, time.perf_counter() - began):
@@ -181,7 +188,8 @@ class Migrations:
         image = images.get(query.name)
         # They were just written: reading them once more makes no later reading quicker.
         fetch = 0.0 if image is None else _fetch(session, handle.id, image.states.values())
-        forget_code(session.spark)
+        if compiled:
+            forget_code(session.spark)
         began = time.perf_counter()
         resumed = session.resume(handle.id)
         resumed.wait()

@@ -42,7 +42,7 @@ public final class RunningPlan {
     private final java.util.Map subqueries = new java.util.HashMap();
     private final java.util.List states = new java.util.ArrayList();
     private final java.util.List origins = new java.util.ArrayList();
-    private final StringBuilder running = new StringBuilder();
+    private final java.util.List unfinished = new java.util.ArrayList();
     private java.util.List passedOver = java.util.Collections.EMPTY_LIST;
     private int finished = 0;
     private int total = 0;
@@ -53,7 +53,7 @@ public final class RunningPlan {
 
     /**
      * The text of the plan, as TreeText writes it, and its nodes; how many stages are finished, how many there are,
-     * and which are running, as numbers with spaces between; then, of every state that the plan
+     * and which have tasks at work, as numbers with spaces between; then, of every state that the plan
      * reads, a text, its physical node, and the logical node that it stands for. The text has its
      * number, its rows, its bytes, the milliseconds that tasks took for it (-1 for unknown), whether
      * it is a broadcast table, whether it has all rows of that logical node, whether reading it needs the result of a subquery, the
@@ -87,7 +87,8 @@ public final class RunningPlan {
         java.util.Map times = used.isEmpty() ? null : taskTimes(query.sparkSession().sparkContext());
         found[0] = text;
         found[1] = nodes;
-        found[2] = plan.finished + " " + plan.total + plan.running;
+        found[2] = plan.finished + " " + plan.total
+            + underWay(plan.unfinished, query.sparkSession().sparkContext());
         for (int i = 0; i < used.size(); i++) {
             int number = ((Integer) used.get(i)).intValue();
             SparkPlan state = (SparkPlan) plan.states.get(number);
@@ -211,13 +212,72 @@ public final class RunningPlan {
             + schema(state).json();
     }
 
+    /** Those of stages that have begun: adaptive execution submits all it can, whether or not there
+     * are cores for their tasks. */
+    private static String underWay(java.util.List stages, org.apache.spark.SparkContext context) {
+        if (stages.isEmpty()) {
+            return "";
+        }
+        java.util.Set rows = new java.util.HashSet();
+        java.util.Set begun = new java.util.HashSet();
+        scala.collection.Seq active =
+            stagesThat(context, org.apache.spark.status.api.v1.StageStatus.ACTIVE);
+        for (int i = 0; i < active.length(); i++) {
+            org.apache.spark.status.api.v1.StageData stage =
+                (org.apache.spark.status.api.v1.StageData) active.apply(i);
+            if (stage.numActiveTasks() + stage.numCompleteTasks() > 0) {
+                begun.add(Integer.valueOf(stage.stageId()));
+                for (int j = 0; j < stage.rddIds().length(); j++) {
+                    rows.add(stage.rddIds().apply(j));
+                }
+            }
+        }
+        java.util.Set tags = new java.util.HashSet();
+        scala.collection.Seq jobs = context.statusStore().jobsList(
+            java.util.Collections.singletonList(org.apache.spark.JobExecutionStatus.RUNNING));
+        for (int i = 0; i < jobs.length(); i++) {
+            org.apache.spark.status.api.v1.JobData job =
+                (org.apache.spark.status.api.v1.JobData) jobs.apply(i);
+            for (int j = 0; j < job.stageIds().length(); j++) {
+                for (int k = 0; begun.contains(job.stageIds().apply(j)) && k < job.jobTags().length(); k++) {
+                    tags.add(job.jobTags().apply(k));
+                }
+            }
+        }
+        StringBuilder numbers = new StringBuilder();
+        for (int i = 0; i < stages.size(); i++) {
+            QueryStageExec stage = (QueryStageExec) stages.get(i);
+            if (hasBegun(unreused(stage.plan()), rows, tags)) {
+                numbers.append(' ').append(stage.id());
+            }
+        }
+        return numbers.toString();
+    }
+
+    private static boolean hasBegun(SparkPlan exchange, java.util.Set rows, java.util.Set tags) {
+        if (exchange instanceof org.apache.spark.sql.execution.exchange.ShuffleExchangeExec) {
+            return rows.contains(Integer.valueOf(
+                ((org.apache.spark.sql.execution.exchange.ShuffleExchangeExec) exchange)
+                    .shuffleDependency().rdd().id()));
+        }
+        if (exchange instanceof org.apache.spark.sql.execution.exchange.BroadcastExchangeExec) {
+            return metric(exchange, "collectTime") > 0 || tags.contains(
+                ((org.apache.spark.sql.execution.exchange.BroadcastExchangeExec) exchange).jobTag());
+        }
+        return true;
+    }
+
+    private static scala.collection.Seq stagesThat(
+        org.apache.spark.SparkContext context, org.apache.spark.status.api.v1.StageStatus are) {
+        return context.statusStore().stageList(java.util.Collections.singletonList(are),
+            false, false, new double[0], java.util.Collections.EMPTY_LIST);
+    }
+
     /** The milliseconds of the tasks of every stage that has ended, by the numbers of its RDDs. */
     private static java.util.Map taskTimes(org.apache.spark.SparkContext context) {
         java.util.Map times = new java.util.HashMap();
-        scala.collection.Seq stages = context.statusStore().stageList(
-            java.util.Collections.singletonList(
-                org.apache.spark.status.api.v1.StageStatus.COMPLETE),
-            false, false, new double[0], java.util.Collections.EMPTY_LIST);
+        scala.collection.Seq stages =
+            stagesThat(context, org.apache.spark.status.api.v1.StageStatus.COMPLETE);
         for (int i = 0; i < stages.length(); i++) {
             org.apache.spark.status.api.v1.StageData stage =
                 (org.apache.spark.status.api.v1.StageData) stages.apply(i);
@@ -432,7 +492,7 @@ public final class RunningPlan {
                 if (stage.isMaterialized()) {
                     finished++;
                 } else {
-                    running.append(' ').append(stage.id());
+                    unfinished.add(stage);
                 }
             }
             if (stage.isMaterialized()) {

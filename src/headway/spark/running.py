@@ -52,7 +52,7 @@ class LiveState:
 
 @dataclass(frozen=True, slots=True)
 class RunningPlan:
-    """Stages are those of Spark; `running` are the numbers of those under way."""
+    """Stages are those of Spark; `running` are the numbers of those that have tasks at work."""
 
     tree: Tree
     deterministic: bool
