@@ -56,12 +56,16 @@ class Keeper:
     def hurry(self) -> None:
         self.calls.append("hurry")
 
+    def keep_only(self, states: Collection[str]) -> None:
+        self.calls.append("keep_only")
+
     def image(
         self,
         without: Collection[str] = (),
         *,
         origins: bool = False,
         until: float | None = None,
+        given_up: Callable[[], bool] = lambda: False,
     ) -> QueryImage | None:
         self.calls.append(f"image {sorted(without)}")
         return QueryImage(PLAN)

@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from itertools import count
 
 from headway.base.errors import WorkerNotStarted
@@ -115,8 +115,11 @@ class Cluster:
             store.delete()
             store.close()
 
-    def extract(self, asked: Iterable[tuple[str, Extract]]) -> list[Extracted]:
-        """Have workers write state into pieces; their answers, in the same order."""
+    def extract(
+        self, asked: Iterable[tuple[str, Extract]], seconds: float | None = None
+    ) -> list[Extracted]:
+        """Have workers write state into pieces; their answers, in the same order. What takes more
+        than so many `seconds` is given up."""
         requests = list(asked)
         futures: list[Future[Extracted]] = [Future() for _ in requests]
         with self._changed:
@@ -127,7 +130,14 @@ class Cluster:
                 self._hub.tell(worker, each)
             else:
                 self.extracted(worker, Extracted(each.piece, problem="its worker is lost"))
+        wait(futures, seconds)
+        self.give_up(each.piece for _, each in requests)
         return [future.result() for future in futures]
+
+    def give_up(self, pieces: Iterable[str]) -> None:
+        """Wait no longer for those that are not there yet."""
+        for piece in pieces:
+            self.extracted("", Extracted(piece, problem="it was given up"))
 
     def close(self) -> None:
         self._hub.close()

@@ -72,6 +72,9 @@ class BatchHandle(RunHandle):
             run, around, self._model, options, self._resumed.by_key, self._execute_step
         )
 
+    def _done(self) -> set[str]:
+        return super()._done() | self._steps.done
+
     def start(self) -> BatchHandle:
         super().start()
         ends = (self._deadline_of(name) for name in self._queries)

@@ -62,13 +62,18 @@ class StateKeeper(Protocol):
         *,
         origins: bool = False,
         until: float | None = None,
+        given_up: Callable[[], bool] = lambda: False,
     ) -> QueryImage | None:
         """Writes what is not yet kept. The query goes on meanwhile, if nobody stops it. `origins`
         are in it where they are asked for. States that are not written `until` then give way to
-        those that they were made from, as far as these are kept already."""
+        those that they were made from, as far as these are kept already. None once it is
+        `given_up`."""
 
     def hurry(self) -> None:
-        """Give up what is just being written."""
+        """Stop what is just being written, for an image that is given up."""
+
+    def keep_only(self, states: Collection[str]) -> None:
+        """What else it had kept is no longer in the store."""
 
     def quiet(self, stop: Callable[[], None]) -> None:
         """Have the machine free for writing the image of a query that is to be stopped."""

@@ -23,6 +23,7 @@ from headway.session.resuming import (
     QueryImage,
     Resumed,
     drop_images,
+    has_images,
     known_rows,
     with_origins,
     write_image,
@@ -102,6 +103,9 @@ class Keeping:
         self._stopped: set[str] = set()
         self._offered = set(resumed.offered)
         self._lock = threading.RLock()
+        self._making = threading.Lock()
+        """Of a keeper: whoever asks where a query stands does not wait for an image."""
+        self._hurried = threading.Event()
         self._closed = False
         settings = around.settings.suspension
         self._every: float | Literal["auto"] | None = settings.snapshot_every
@@ -159,17 +163,23 @@ class Keeping:
                 raise failure
 
     def hurry(self) -> None:
-        """Somebody needs the machine: a snapshot that is under way is given up."""
+        """Somebody needs the machine: a snapshot that is under way is given up, and none is taken
+        until `calm` is called."""
+        self._hurried.set()
         for running in self._under_way().values():
             if running.keeper is not None:
                 running.keeper.hurry()
 
+    def calm(self) -> None:
+        self._hurried.clear()
+
     def write(self, done: Collection[str]) -> Mapping[str, QueryImage]:
-        """Makes what is known of the queries that are not done the image of the run."""
+        """Makes what is known of the queries that are not done the image of the run; `done` are
+        their names, and the keys of shared steps."""
         with self._lock:
             if self._closed:
                 return {}
-            self._images = {n: image for n, image in self._images.items() if n not in done}
+            self._images = _left(self._images, done)
             if self._reuse:
                 self._offered |= self._around.reusable.offer(self._run, self._images.values())
             reading = self._under_way().values()
@@ -177,16 +187,21 @@ class Keeping:
             not_kept = self._stopped - {*self._images, *done}
             write_image(self._run, self._images, self._offered, needed, not_kept)
             self._stored = dict(self._images)
+            held = {name for image in self._images.values() for name in image.states}
+            for running in reading:
+                if running.keeper is not None:
+                    running.keeper.keep_only(held | needed | self._offered)
             return dict(self._images)
 
-    def close(self, done: Collection[str]) -> bool:
+    def close(self, done: Collection[str], whole: bool) -> bool:
         """The run is at its end: nothing more is kept for it. Whether something is left to go on
-        with, of queries that are not done."""
+        with, of queries that are not done; of a run that is done as a `whole`, nothing is."""
         with self._lock:
             self._closed = True
-            if any(image.states for name, image in self._stored.items() if name not in done):
+            left = {} if whole else _left(self._stored, done)
+            if any(image.states for image in left.values()):
                 return True
-            if self._stored or self.snapshots:
+            if self._stored or has_images(self._run):
                 drop_images(self._run, self._offered)
             return False
 
@@ -196,7 +211,7 @@ class Keeping:
             return
         for name, under_way in running.items():
             with self._lock:
-                if not self._closed:
+                if not self._closed and not self._hurried.is_set():
                     self._snapshot_one(name, under_way, done)
 
     def snapshot_now(
@@ -210,7 +225,10 @@ class Keeping:
                 return {}
             try:
                 for name, under_way in running.items():
-                    self._keep(name, under_way, self._image(under_way))
+                    image = self._image(under_way)
+                    if self._hurried.is_set():
+                        return {}
+                    self._keep(name, under_way, image)
             except Exception as error:
                 raise named_error(error) from error
             self.snapshots += 1
@@ -222,7 +240,8 @@ class Keeping:
         if newest is None:
             return None
         cost = moving_cost(newest, self._around.speed, self._work(running))
-        return keeper.image(cheapest(keeper, newest, cost), origins=self._reuse)
+        without = cheapest(keeper, newest, cost)
+        return keeper.image(without, origins=self._reuse, given_up=self._hurried.is_set)
 
     def _snapshot_one(self, name: str, running: Running, done: Collection[str]) -> None:
         assert self._every is not None
@@ -233,7 +252,10 @@ class Keeping:
 
         try:
             without = running.policy.passed_over(keeper, self._work(running), time.monotonic())
-            image = None if without is None else keeper.image(without, origins=self._reuse)
+            if without is None:
+                return
+            given_up = self._hurried.is_set
+            image = keeper.image(without, origins=self._reuse, given_up=given_up)
             if image is None:
                 return
             self._keep(name, running, image)
@@ -258,8 +280,7 @@ class Keeping:
             return
         if running.key is not None:  # an earlier driver may have had another name for the step
             self._images = {n: i for n, i in self._images.items() if i.key != running.key}
-        unknown = running.query.plan is None
-        tables = tables_in([image.plan]) if unknown else ()
+        tables = tables_in([image.plan]) if running.query.imported is None else ()
         seconds = running.behind + running.seconds
         self._images[name] = replace(image, key=running.key, tables=tables, seconds=seconds)
 
@@ -292,7 +313,7 @@ class Keeping:
         return done / all_of_it if all_of_it > 0 else 0.0
 
     def _keeper(self, running: Running) -> StateKeeper:
-        with self._lock:
+        with self._making:
             if running.keeper is None:
                 speed = self._around.speed
                 running.keeper = (
@@ -303,3 +324,8 @@ class Keeping:
                     )
                 )
             return running.keeper
+
+
+def _left(images: Mapping[str, QueryImage], done: Collection[str]) -> dict[str, QueryImage]:
+    """Those of queries and shared steps that are not done."""
+    return {n: image for n, image in images.items() if n not in done and image.key not in done}

@@ -39,15 +39,20 @@ class PipelinedKeeper:
         self._prefix = state_prefix(query.name)
         self._kept: dict[Node, tuple[StateScan, KeptResult]] = {}
         self._sizes: dict[Node, HeldState] = {}
+        self._asking: frozenset[str] = frozenset()
+        """Pieces that workers are writing."""
 
     def quiet(self, stop: Callable[[], None]) -> None:
         """What its channels have would be lost with it."""
         self._watch.execution.ask(lambda coordinator: coordinator.pause())
 
     def settle(self, until: float | None, ended: Callable[[], bool]) -> None:
-        """Until one more of the inputs is read by all channels."""
-        before = self._ended_sides()
-        while not ended() and self._ended_sides() <= before:
+        """Until the inputs that are being read have been read by all channels."""
+        begun = self._begun_sides()
+        while not ended():
+            begun = begun or self._begun_sides()  # between two pipelines there may be none
+            if begun and begun <= self._ended_sides():
+                return
             if until is not None:
                 written = self._speed.seconds(self.stand().new_bytes)
                 if time.monotonic() + 2 * written >= until:
@@ -93,16 +98,22 @@ class PipelinedKeeper:
         *,
         origins: bool = False,
         until: float | None = None,
+        given_up: Callable[[], bool] = lambda: False,
     ) -> QueryImage | None:
         owners = self._watch.execution.ask(lambda coordinator: coordinator.owners())
         if owners is None:
             return None
         began = time.monotonic()
         complete = self._complete(without)
+        if self._reads_session_data(topmost(self._plan.root, complete)):
+            return None
         selected = time.monotonic()
         while missing := [n for n in topmost(self._plan.root, complete) if n not in self._kept]:
-            in_time = until is None or time.monotonic() < until
-            rows = self._extract(missing, complete, owners) if in_time else {}
+            if given_up():
+                return None
+            left = None if until is None else until - time.monotonic()
+            in_time = left is None or left > 0
+            rows = self._extract(missing, complete, owners, left) if in_time else {}
             unmoved = self._unmoved(owners)
             for node in missing:
                 held, kept = complete[node], rows.get(node)
@@ -114,10 +125,8 @@ class PipelinedKeeper:
         wanted = topmost(self._plan.root, complete)
         replaced = {node: renamed_state(self._kept[node][0], node) for node in wanted}
         plan = with_root(self._plan, replace_nodes(self._plan.root, replaced))
-        if any(
-            isinstance(n, Scan) and isinstance(n.source, SessionSource) for n in walk(plan.root)
-        ):
-            return None  # it reads data of the session that made it, which no other has
+        if given_up() or self._reads_session_data(wanted):
+            return None
         states = {self._kept[node][0].state: self._kept[node][1] for node in wanted}
         former = {name: self._query.states[name] for name in states_of(plan) - states.keys()}
         report = self._watch.report
@@ -134,7 +143,17 @@ class PipelinedKeeper:
         )
 
     def hurry(self) -> None:
-        """What a channel has collected is written in one go."""
+        """What a channel has collected is written in one go; nobody waits for it any longer."""
+        self._watch.cluster.give_up(self._asking)
+
+    def keep_only(self, states: Collection[str]) -> None:
+        self._kept = {n: kept for n, kept in self._kept.items() if kept[0].state in states}
+
+    def _reads_session_data(self, held: Collection[Node]) -> bool:
+        """Whether what is left would read data of the session that made it, which no other has."""
+        replaced = {node: renamed_state(self._scan(node), node) for node in held}
+        left = walk(replace_nodes(self._plan.root, replaced))
+        return any(isinstance(n, Scan) and isinstance(n.source, SessionSource) for n in left)
 
     def _complete(self, without: Collection[str]) -> dict[Node, Held | None]:
         """The nodes whose rows are all there, or were when they were kept."""
@@ -149,6 +168,10 @@ class PipelinedKeeper:
 
     def _ended_sides(self) -> frozenset[tuple[int, int]]:
         found = self._watch.execution.ask(lambda coordinator: coordinator.ended_sides())
+        return found or frozenset()
+
+    def _begun_sides(self) -> frozenset[tuple[int, int]]:
+        found = self._watch.execution.ask(lambda coordinator: coordinator.begun_sides())
         return found or frozenset()
 
     def _unmoved(self, owners: Mapping[ChannelId, str]) -> frozenset[int]:
@@ -168,12 +191,14 @@ class PipelinedKeeper:
         nodes: Iterable[Node],
         complete: Mapping[Node, Held | None],
         owners: Mapping[ChannelId, str],
+        seconds: float | None,
     ) -> dict[Node, KeptResult]:
-        """States in pieces, all at the same time; without those that a channel has no more."""
+        """States in pieces, all at the same time; without those that a channel has no more, and
+        those that take longer."""
         began = time.monotonic()
         found = {
             node: self._kept_result(node, parts)
-            for node, parts in self._asked(nodes, complete, owners).items()
+            for node, parts in self._asked(nodes, complete, owners, seconds=seconds).items()
             if all(part.problem is None for part in parts)
         }
         self._speed.add(sum(kept.bytes for kept in found.values()), time.monotonic() - began)
@@ -186,6 +211,7 @@ class PipelinedKeeper:
         owners: Mapping[ChannelId, str],
         *,
         only_sizes: bool = False,
+        seconds: float | None = None,
     ) -> dict[Node, list[Extracted]]:
         """What the channels answer, by state."""
         asked: list[tuple[Node, str, Extract]] = []
@@ -200,11 +226,17 @@ class PipelinedKeeper:
                 query = self._watch.query
                 extract = Extract(query, channel, held.sql, columns, piece, only_sizes)
                 asked.append((node, owners[channel], extract))
-        answers = self._watch.cluster.extract((owner, extract) for _, owner, extract in asked)
+        if not only_sizes:
+            self._asking = frozenset(extract.piece for _, _, extract in asked)
+        told = [(owner, extract) for _, owner, extract in asked]
+        answers = self._watch.cluster.extract(told, seconds)
         by_node: dict[Node, list[Extracted]] = {}
         for (node, _, extract), answer in zip(asked, answers, strict=True):
             if answer.not_written:
-                raise StoreUnavailable(f"{extract.piece} cannot be kept: {answer.problem}")
+                raise StoreUnavailable(
+                    f"{extract.piece} cannot be kept: {answer.problem}",
+                    hint="the query goes on; ask again when the store takes what is written",
+                )
             by_node.setdefault(node, []).append(answer)
         return by_node
 

@@ -133,7 +133,8 @@ class Resumed:
         names = states_of(plan)
         states = {name: self.states[name] for name in names}
         origins = {name: self.origins[name] for name in names if name in self.origins}
-        return QueryImage(plan, states, finished, total, origins, key, seconds=seconds)
+        tables = self.tables if key is None else ()
+        return QueryImage(plan, states, finished, total, origins, key, tables, seconds)
 
 
 def states_of(plan: QueryPlan) -> set[str]:
@@ -227,7 +228,7 @@ def write_image(
         for state, origin in image.origins.items()
     }
     plans = {name: plan_to_builtins(image.plan) for name, image in images.items()}
-    tables = tuple(table for image in images.values() for table in image.tables)
+    tables = tuple({table: None for image in images.values() for table in image.tables})
     texts = {name: text for name, text in _texts(run).items() if name in plans}
     record = _ImageRecord(run.run_id, plans, origins, tables, texts)
     run.write_piece(piece, msgspec.json.encode(record))
@@ -243,6 +244,12 @@ def write_image(
     run.append(IMAGE, None, piece=piece, not_kept=sorted(not_kept), **told)
     pieces = {piece, *(p for kept in states.values() for p in kept["pieces"])}
     _remove_but(run, pieces, {*offered, *needed})
+
+
+def has_images(run: Run) -> bool:
+    """Whether there is anything of images in the run, such as states of one that never came to
+    be."""
+    return bool(run.piece_sizes(STATES) or run.piece_sizes(IMAGES))
 
 
 def drop_images(run: Run, offered: Collection[str] = ()) -> None:

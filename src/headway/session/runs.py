@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 QUERY_STARTED = "query_started"
 HALTING = "halting"
 FALLBACK = "fallback"
+SWEPT = "swept"
 _STOP_INTERVAL = 0.3
 _GO_INTERVAL = 0.1
 _STOP_PATIENCE = 10.0
@@ -135,6 +136,7 @@ class RunHandle:
         self._beside.every(BEAT_SECONDS, self._run.beat)
         self._beside.every(LOOK_SECONDS, lambda: take_requests(self._run, self._obey))
         self._beside.every(LOOK_SECONDS, self._look_after)
+        self._beside.every(LOOK_SECONDS, self._take_snapshots)
         return self
 
     @property
@@ -273,6 +275,7 @@ class RunHandle:
         if until is not None:
             self._keeping.hurry()  # a snapshot that is being taken
         with self._halting:
+            self._keeping.calm()
             was_paused = self.paused
             self._halt(how.wait, until)
             try:
@@ -404,6 +407,7 @@ class RunHandle:
             return self._running.get(name) is not running
 
     def _done(self) -> set[str]:
+        """The names of what nobody needs to go on with."""
         with self._lock:
             return set(self._results)
 
@@ -432,9 +436,11 @@ class RunHandle:
         for holder in list(self._holders):
             if isinstance(holder, ProcessRecord) and is_gone(holder):
                 self.go_on(holder)
-        if self._stopping or self.paused:
-            return
-        if self._settings.suspension.on_preemption == "suspend" and self._look_at_executors():
+        if self._settings.suspension.on_preemption == "suspend" and not self._stopping:
+            self._look_at_executors()
+
+    def _take_snapshots(self) -> None:
+        if self._stopping or self.paused or self._settings.suspension.snapshot_every is None:
             return
         if self._halting.acquire(blocking=False):  # or somebody keeps it all at this moment
             try:
@@ -443,14 +449,14 @@ class RunHandle:
             finally:
                 self._halting.release()
 
-    def _look_at_executors(self) -> bool:
-        """Whether all of them are being taken away, and the run is suspended. When the first ones
-        are, what is done is kept while the others can still do that."""
+    def _look_at_executors(self) -> None:
+        """When all of them are being taken away, the run is suspended. When the first ones are,
+        what is done is kept while the others can still do that."""
         from headway.spark.executors import leaving_executors
 
         leaving, all_of_them = leaving_executors(self._around.engine.spark)
         if leaving <= self._leaving or time.monotonic() < self._not_before:
-            return False
+            return
         self._not_before = time.monotonic() + _PREEMPTION_INTERVAL
         try:
             if all_of_them:
@@ -458,9 +464,8 @@ class RunHandle:
             else:
                 self.snapshot()
         except WrongUsage:
-            return True  # it has ended meanwhile
+            return  # it has ended meanwhile
         self._leaving |= leaving
-        return all_of_them
 
     @property
     def _stopping(self) -> bool:
@@ -523,9 +528,9 @@ class RunHandle:
         self._beside.close()
         try:
             if not self._suspending:  # whoever suspends says what became of the run
-                status, done = self._final_status(), self._done()
+                status = self._final_status()
                 self._sweep_results()
-                if self._keeping.close(done) and status != "done":
+                if self._keeping.close(self._done(), status == "done"):
                     self._run.stop(status)
                 else:
                     self._run.end(status)
@@ -543,7 +548,10 @@ class RunHandle:
             for piece in set(self._run.piece_sizes(RESULTS)) - known
             if piece.split("/")[1] in self._queries
         }
-        self._run.remove_pieces(left)
+        if left:
+            # Another driver may have taken the run over: it is the one to say what is left.
+            self._run.append(SWEPT, None, pieces=len(left))
+            self._run.remove_pieces(left)
 
     def _executors(self) -> frozenset[str] | None:
         """None of a Spark that is gone."""
@@ -776,7 +784,7 @@ class RunHandle:
         broadcast them, and do twice what comes before."""
         from headway.spark.errors import named_error
         from headway.spark.frames import frame_of
-        from headway.spark.results import open_state
+        from headway.spark.results import fetch_small, open_state
 
         if query.frame is not None and not query.states:
             yield query.frame
@@ -786,16 +794,19 @@ class RunHandle:
         uses = use_counts(query.plan.root)
         shares = any(count > 1 and _is_work(node) for node, count in uses.items())
         with ExitStack() as opened:
+            tables: dict[str, pa.Table] = {}
 
             def open_one(scan: StateScan) -> DataFrame:
                 kept = query.states[scan.state]
                 size = min(kept.bytes, _SMALL_SIZE) if kept.broadcast else kept.bytes
                 size = _UNKNOWN_SIZE if shares and not kept.broadcast else size
+                table, again = tables.get(scan.state), uses[scan] > 1
                 return opened.enter_context(
-                    open_state(spark, self._run, scan.state, kept, again=uses[scan] > 1, size=size)
+                    open_state(spark, self._run, scan.state, kept, table, again=again, size=size)
                 )
 
             try:
+                tables |= fetch_small(self._run, query.states)
                 frame = frame_of(
                     spark, query.plan, session_frames=query.session_frames, state_frames=open_one
                 )

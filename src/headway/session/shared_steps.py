@@ -162,6 +162,11 @@ class StepRunner:
         self._known[piece.key] = kept
         return kept
 
+    @property
+    def done(self) -> set[str]:
+        """The keys of what there is of shared steps."""
+        return set(self._known)
+
     def note(self, plans: Mapping[str, QueryPlan]) -> None:
         """What is left to do of each query, for a driver that may have to go on from here."""
         if plans:

@@ -3,14 +3,15 @@ finished stage."""
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headway.base.errors import PlanNotImportable
+from headway.base.errors import PlanNotImportable, RunInterrupted
 from headway.plan.nodes import QueryPlan, StateScan
 from headway.session.history import StoreSpeed
 from headway.session.keepers import LOOK_SECONDS, HeldState, Standing, state_prefix
@@ -29,6 +30,9 @@ _EXTRACTED_TOGETHER = 4
 _CLEANING = "spark.sql.classic.shuffleDependency.fileCleanup.enabled"
 _COLLECTED_BYTES = 32 << 20
 """States up to here pass through the driver: executors would start Python processes for them."""
+_LOOK_SECONDS = 0.05
+_STOP_SECONDS = 0.2
+"""How long a write that is stopped may take to end."""
 _SHUFFLED_BYTES_PER_SECOND = 60e6
 """Of one core."""
 
@@ -56,7 +60,6 @@ class SparkKeeper:
         self._known_origins: dict[str, Origin | None] = {}
         self._writing: set[str] = set()
         """Job groups."""
-        self._hurried = threading.Event()
 
     def quiet(self, stop: Callable[[], None]) -> None:
         """What is finished stays, and its rows are read without tasks of the rest in the way;
@@ -98,23 +101,24 @@ class SparkKeeper:
         *,
         origins: bool = False,
         until: float | None = None,
+        given_up: Callable[[], bool] = lambda: False,
     ) -> QueryImage | None:
         began = time.monotonic()
-        given_up = set(without)
+        passed_over = set(without)
         while True:
-            found = self._read(given_up)
+            found = self._read(passed_over)
             if found is None:
                 return None
             running, plan, states = found
             selected = time.monotonic()
             missing = {scan: live for scan, live in states.items() if scan.state not in self._kept}
-            not_written = self._write(missing, until)
+            not_written = self._write(missing, until, given_up)
+            if given_up():
+                return None
             if not not_written:
                 break
-            given_up |= not_written
+            passed_over |= not_written
         wanted = states_of(plan)
-        # What no image has any more is removed, and would have to be written again.
-        self._kept = {name: kept for name, kept in self._kept.items() if name in wanted}
         kept_states = {name: self._kept.get(name) or self._query.states[name] for name in wanted}
         made = self._origins(states) if origins else {}
         return QueryImage(
@@ -129,13 +133,20 @@ class SparkKeeper:
         )
 
     def hurry(self) -> None:
-        self._hurried.set()
         for group in list(self._writing):
-            self._spark.sparkContext.cancelJobGroup(group)
+            self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
-    def _write(self, states: Mapping[StateScan, LiveState], until: float | None) -> set[str]:
-        """Keeps states, all at the same time; the names of those that cannot be kept: of a type
-        that has no form in the store, not in time, or for want of a subquery."""
+    def keep_only(self, states: Collection[str]) -> None:
+        self._kept = {name: kept for name, kept in self._kept.items() if name in states}
+
+    def _write(
+        self,
+        states: Mapping[StateScan, LiveState],
+        until: float | None,
+        given_up: Callable[[], bool],
+    ) -> set[str]:
+        """Keeps states, several at the same time; the names of those that cannot be kept: of a
+        type that has no form in the store, not in time, or for want of a subquery."""
         from headway.spark.running import can_be_kept
 
         refused = {scan.state for scan, live in states.items() if not can_be_kept(live)}
@@ -143,35 +154,45 @@ class SparkKeeper:
         missing = {scan: live for scan, live in states.items() if scan.state not in refused}
         if not missing:
             return refused
-        left = None if until is None else until - time.monotonic()
-        if left is not None and left <= 0:
-            return refused | {scan.state for scan in missing}
-        self._hurried.clear()
-        clock = None if left is None else threading.Timer(left, self.hurry)
-        if clock is not None:
-            clock.start()
         began = time.monotonic()
-        try:
-            with ThreadPoolExecutor(_EXTRACTED_TOGETHER, "headway-extract") as pool:
-                futures = {
-                    scan.state: pool.submit(self._extract, scan, live)
-                    for scan, live in missing.items()
-                }
-        finally:
-            if clock is not None:
-                clock.cancel()
+
+        def stopped() -> bool:
+            return given_up() or (until is not None and time.monotonic() >= until)
+
+        futures = self._extract_all(missing, stopped)
+        late = stopped()
+        failed: list[BaseException] = []
         for name, future in futures.items():
-            if future.exception() is None:
+            error = future.exception() if future.done() and not future.cancelled() else None
+            if future.done() and not future.cancelled() and error is None:
                 self._kept[name] = future.result()
-            elif self._hurried.is_set() or name in waiting:
+            elif error is None or late or name in waiting:
                 refused.add(name)
-        failed = [f.exception() for n, f in futures.items() if n not in {*self._kept, *refused}]
-        for error in failed:
-            assert error is not None
-            raise error
+            else:
+                failed.append(error)
+        for each in failed:
+            raise each
         size = sum(self._kept[name].bytes for name in futures if name in self._kept)
         self._speed.add(size, time.monotonic() - began)
         return refused
+
+    def _extract_all(
+        self, states: Mapping[StateScan, LiveState], stopped: Callable[[], bool]
+    ) -> dict[str, Future[KeptResult]]:
+        """All of them, or what was written when it was stopped: a write that hangs is left to
+        itself, and nobody asks for what it has written."""
+        pool = ThreadPoolExecutor(_EXTRACTED_TOGETHER, "headway-extract")
+        futures = {
+            scan.state: pool.submit(self._extract, scan, live, stopped)
+            for scan, live in states.items()
+        }
+        while wait(futures.values(), _LOOK_SECONDS).not_done:
+            if stopped():
+                self.hurry()
+                wait(futures.values(), _STOP_SECONDS)
+                break
+        pool.shutdown(wait=False, cancel_futures=True)
+        return futures
 
     def _read(
         self, without: Collection[str]
@@ -237,14 +258,18 @@ class SparkKeeper:
         found = {scan.state: self._known_origins[scan.state] for scan in states}
         return {name: origin for name, origin in found.items() if origin is not None}
 
-    def _extract(self, scan: StateScan, state: LiveState) -> KeptResult:
+    def _extract(
+        self, scan: StateScan, state: LiveState, stopped: Callable[[], bool]
+    ) -> KeptResult:
         from headway.spark.engine import going_first
         from headway.spark.results import collect_result, write_result
         from headway.spark.running import state_frame
 
-        group = f"headway-extract-{scan.state}"
+        group = f"headway-extract-{scan.state}-{secrets.token_hex(4)}"
         self._writing.add(group)
         try:
+            if stopped():
+                raise RunInterrupted(f"{scan.state} is not kept: there is no time for it")
             with going_first(self._spark, group):
                 frame = state_frame(self._spark, state, scan)
                 small = state.bytes is not None and state.bytes <= _COLLECTED_BYTES

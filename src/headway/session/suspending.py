@@ -16,10 +16,13 @@ from headway.session.keepers import Standing, StateKeeper
 from headway.session.resuming import QueryImage
 
 _TRIALS = 16
-_SMALL_BYTES = 8 << 20
+SMALL_BYTES = 8 << 20
 """States up to here are kept without weighing them."""
 _READING = 0.5
 """The time to read a state, of that to write it."""
+_RESERVE = 0.2
+_RESERVE_SECONDS = 1.0
+"""Of the time until the machine is gone, for what comes after the states: a fifth, or this."""
 _LATE = 1000.0
 """What a second counts after the machine is gone."""
 _CHEAP_SECONDS = 0.3
@@ -79,7 +82,9 @@ def suspend(
 ) -> QueryImage | None:
     """The image of a query that is stopped for it: after the pipelines that are running, where it
     is to `wait` for them. None when nothing of it can be kept, or when it was quicker. What cannot
-    be written `until` that time is not in it."""
+    be written `until` that time, with what makes it valid, is not in it."""
+    if until is not None:
+        until -= _reserve(until - time.monotonic(), speed)
     try:
         if wait:
             keeper.settle(until, ended)
@@ -92,9 +97,16 @@ def suspend(
             return None
         seconds = None if until is None else until - time.monotonic()
         cost = moving_cost(newest, speed, work, seconds)
-        return keeper.image(cheapest(keeper, newest, cost), origins=origins, until=until)
+        late = seconds is not None and writing_seconds(newest, speed) > seconds
+        without = cheapest(keeper, newest, cost, small=0 if late else SMALL_BYTES)
+        return keeper.image(without, origins=origins, until=until)
     finally:
         stop()
+
+
+def _reserve(seconds: float, speed: StoreSpeed) -> float:
+    """The image itself and two events are written last."""
+    return min(_RESERVE * max(0.0, seconds), max(_RESERVE_SECONDS, 3 * speed.seconds(0.0)))
 
 
 def _await_cheaper(
@@ -151,10 +163,13 @@ def reading_seconds(standing: Standing, speed: StoreSpeed) -> float:
 
 
 def cheapest(
-    keeper: StateKeeper, newest: Standing, cost: Callable[[Standing], float]
+    keeper: StateKeeper,
+    newest: Standing,
+    cost: Callable[[Standing], float],
+    small: int = SMALL_BYTES,
 ) -> frozenset[str]:
     """The states to pass over. Large ones are tried first: with those in their place that they
-    were made from, and without these as well."""
+    were made from, and without these as well. `small` ones are not weighed."""
     without: frozenset[str] = frozenset()
     best, least = newest, cost(newest)
     tried: set[str] = set()
@@ -165,7 +180,7 @@ def cheapest(
             if not state.kept and name not in tried
         }
         name = max(sizes, key=lambda each: sizes[each], default=None)
-        if name is None or sizes[name] <= _SMALL_BYTES:
+        if name is None or sizes[name] <= small:
             break
         tried.add(name)
         passed_over = without | {name}

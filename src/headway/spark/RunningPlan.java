@@ -256,7 +256,8 @@ public final class RunningPlan {
 
     private static boolean hasBegun(SparkPlan exchange, java.util.Set rows, java.util.Set tags) {
         if (exchange instanceof org.apache.spark.sql.execution.exchange.ShuffleExchangeExec) {
-            return rows.contains(Integer.valueOf(
+            // Until Spark has made its dependency, asking for it would make it, sampling included.
+            return metric(exchange, "numPartitions") > 0 && rows.contains(Integer.valueOf(
                 ((org.apache.spark.sql.execution.exchange.ShuffleExchangeExec) exchange)
                     .shuffleDependency().rdd().id()));
         }

@@ -11,7 +11,8 @@ import json
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -34,6 +35,9 @@ _PIECE_SCHEMA = "name string, rows bigint, bytes bigint, seconds double"
 _DRIVER_BYTES = 32 << 20
 """What is larger than this is read by the executors, and never passes the driver. They would start
 Python processes for it, which takes a second or two."""
+_ALL_DRIVER_BYTES = 256 << 20
+"""Of all states of a plan together."""
+_FETCHED_TOGETHER = 8
 _LEAST_ROWS = 10_000
 """Of a part that the driver hands out."""
 
@@ -143,10 +147,13 @@ def open_result(spark: SparkSession, run: Run, kept: KeptResult) -> DataFrame:
     """The kept rows as a DataFrame, in their order."""
     run = _run_of(run, kept)
     schema = StructType.fromJson(json.loads(kept.schema))
-    if not kept.pieces:
-        return spark.createDataFrame([], schema)
-    if kept.bytes <= _DRIVER_BYTES:
+    if not kept.pieces or kept.bytes <= _DRIVER_BYTES:
         return _of_table(spark, read_result(run, kept), schema)
+    return _of_pieces(spark, run, kept, schema)
+
+
+def _of_pieces(spark: SparkSession, run: Run, kept: KeptResult, schema: StructType) -> DataFrame:
+    """Executors read them, each time that they are scanned."""
     missing = set(kept.pieces) - set(run.pieces())
     if missing:
         raise PieceMissing(f"pieces {', '.join(sorted(missing))} of run {run.run_id} are missing")
@@ -157,6 +164,8 @@ def open_result(spark: SparkSession, run: Run, kept: KeptResult) -> DataFrame:
 def _of_table(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
     """Its rows stay as they are until they are read: as a relation of single rows, which is what
     Spark makes of a table by itself, they would be looked through whenever a plan is."""
+    if not table.num_rows:
+        return spark.createDataFrame([], schema)
     beside = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     beside.conf.set("spark.sql.execution.arrow.localRelationThreshold", "0")
     parts = 2 * spark.sparkContext.defaultParallelism
@@ -165,15 +174,41 @@ def _of_table(spark: SparkSession, table: pa.Table, schema: StructType) -> DataF
     return in_session(spark, beside.createDataFrame(table, schema=schema))
 
 
+def fetch_small(run: Run, states: Mapping[str, KeptResult]) -> dict[str, pa.Table]:
+    """Small states of a plan, all read at the same time: executors would start Python processes
+    for them. Beyond a limit for all together, the smallest ones."""
+    small: list[str] = []
+    total = 0
+    for name in sorted(states, key=lambda each: states[each].bytes):
+        total += states[name].bytes
+        if states[name].bytes > _DRIVER_BYTES or total > _ALL_DRIVER_BYTES:
+            break
+        small.append(name)
+    with ThreadPoolExecutor(_FETCHED_TOGETHER, "headway-fetch") as pool:
+        tables = pool.map(lambda name: read_result(run, states[name]), small)
+        return dict(zip(small, tables, strict=True))
+
+
 @contextmanager
 def open_state(
-    spark: SparkSession, run: Run, name: str, kept: KeptResult, *, again: bool, size: int
+    spark: SparkSession,
+    run: Run,
+    name: str,
+    kept: KeptResult,
+    table: pa.Table | None,
+    *,
+    again: bool,
+    size: int,
 ) -> Iterator[DataFrame]:
-    """Rows that were kept for a plan, with a `size` for Spark to plan by. Those that are read
-    `again` are fetched by the first scan, and stay with the executors; what the driver has read
-    is there already."""
-    frame = open_result(spark, run, kept)
-    again = again and kept.bytes > _DRIVER_BYTES
+    """Rows that were kept for a plan, with a `size` for Spark to plan by. Without a `table` of
+    them, they are fetched by the first scan, and stay with the executors if they are read
+    `again`."""
+    schema = StructType.fromJson(json.loads(kept.schema))
+    if table is None:
+        frame = _of_pieces(spark, _run_of(run, kept), kept, schema)
+    else:
+        frame = _of_table(spark, table, schema)
+    again = again and table is None
     if again:
         frame = frame.persist()
     try:

@@ -83,6 +83,15 @@ class Coordinator:
                     open_sides.add((channel.stage, position))
         return frozenset(all_sides - open_sides)
 
+    def begun_sides(self) -> frozenset[tuple[int, int]]:
+        """Stage and position of those that some channel has begun to read, and has not ended."""
+        return frozenset(
+            (channel.stage, position)
+            for channel, progress in self._state.progress.channels.items()
+            for position, side in enumerate(progress.sides)
+            if side.begun and not side.ended
+        )
+
     def _is_partial(self, channel: ChannelId) -> bool:
         row = self._state.tables.channels[channel]
         return channel in self._state.supply.repeating or bool(row.epoch and row.ended is not None)

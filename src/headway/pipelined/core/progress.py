@@ -49,6 +49,10 @@ class SideProgress:
     ended: bool = False
 
     @property
+    def begun(self) -> bool:
+        return self.next_unit > 0 or any(stream.taken for stream in self.streams.values())
+
+    @property
     def waiting(self) -> int:
         return sum(stream.waiting for stream in self.streams.values())
 
