@@ -93,17 +93,21 @@ def test_the_running_pipelines_are_finished_first(session: Session) -> None:
 def test_what_cannot_be_written_in_time_is_left(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that is too slow costs what it could not take, and not the machine's last seconds."""
+    """A store that hangs costs what it could not take, and not the machine's last seconds."""
+    over = threading.Event()
 
-    def slow(keeper: SparkKeeper, *arguments: object) -> None:
-        keeper._hurried.wait(30)
-        raise OSError("given up")
+    def hang(keeper: SparkKeeper, *arguments: object) -> None:
+        over.wait(60)
+        raise OSError("too late")
 
     with monkeypatch.context() as patched:
-        patched.setattr(SparkKeeper, "_extract", slow)
-        began = time.monotonic()
-        handle = suspended(session, QUERY, 1, Suspension(wait=False, within=1.0))
-        assert time.monotonic() - began < 20
+        patched.setattr(SparkKeeper, "_extract", hang)
+        try:
+            began = time.monotonic()
+            handle = suspended(session, QUERY, 1, Suspension(wait=False, within=1.0))
+            assert time.monotonic() - began < 20
+        finally:
+            over.set()
     assert not images_of(session, handle.id)[-1]["states"]
     assert same_rows(goes_on(session, handle.id), session.spark.sql(QUERY).toArrow())
 
