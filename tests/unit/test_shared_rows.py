@@ -220,6 +220,66 @@ def test_a_condition_on_two_tables_is_asked_of_wanted_rows(facts: Scan, tmp_path
     )
 
 
+def test_an_argument_that_may_fail_is_computed_for_who_asked(facts: Scan) -> None:
+    """Of two queries that group alike, one divides by what it has excluded before."""
+    first, second = renamed(facts, "_1"), renamed(facts, "_2")
+    safe = Filter(first, condition("(NOT (`y_1` = 0))"))
+    divided = Expression("(100 DIV `y_1`)", "bigint")
+    total = AggregateCall(Column("s", "bigint"), "sum", (divided,))
+    run = check(
+        divided=Aggregate(safe, (Named("g", reference(safe, "k_1")),), (total,)),
+        counted=counted(second, "_2", "k_2"),
+    )
+    assert run.chains == 1 and len(run.plans[0].classes) == 1
+
+
+def test_a_sum_is_made_of_the_rows_of_who_asked(tmp_path: Path) -> None:
+    """Over all rows it would overflow; one query wants it of some, others want other things."""
+    numbers = parquet_table(
+        tmp_path / "numbers", {"large": "bigint", "y": "int"}, [(2**62, 1), (2**62, 2), (2**62, 3)]
+    )
+
+    def asked(suffix: str, function: str, where: str) -> Node:
+        node = Filter(renamed(numbers, suffix), condition(where.replace("#", suffix)))
+        argument = reference(node, f"large{suffix}")
+        return Aggregate(
+            node, (), (AggregateCall(Column(f"c{suffix}", "bigint"), function, (argument,)),)
+        )
+
+    run = check(
+        total=asked("_1", "sum", "(`y#` = 1)"),
+        greatest=asked("_2", "max", "(`y#` > 0)"),
+        counted=asked("_3", "count", "(`y#` > 1)"),
+    )
+    assert run.chains == 1 and len(run.plans[0].classes) == 1
+
+
+@pytest.mark.parametrize("null_safe", [False, True])
+@pytest.mark.parametrize("kind", [JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI])
+def test_a_key_that_may_fail_is_computed_for_who_joins_by_it(
+    kind: JoinKind, null_safe: bool, tmp_path: Path
+) -> None:
+    codes = parquet_table(
+        tmp_path / "codes", {"code": "string", "x": "int"},
+        [("1", 1), ("2", 2), ("none", 3), (None, 4), ("9", 5), (None, 6)],
+    )  # fmt: skip
+    dims = parquet_table(tmp_path / "dims", {"dk": "int"}, [(1,), (1,), (None,), (None,)])
+
+    def joined(suffix: str) -> Node:
+        fact = Filter(renamed(codes, suffix), condition(f"(NOT (`x{suffix}` = 3))"))
+        other = renamed(dims, suffix)
+        number = Expression(f"CAST(`code{suffix}` AS INT)", "int")
+        key = JoinKey(number, reference(other, f"dk{suffix}"), null_safe)
+        return counted(Join(fact, other, kind, (key,)), suffix, f"x{suffix}")
+
+    run = check(one=joined("_1"), passing=counted(renamed(codes, "_2"), "_2", "x_2"))
+    assert run.chains == 1
+    plan = plan_of(joined("_3"))
+    alone = rows_of(run_dataflow(compile_plan(plan, estimate(plan))))
+    kept = run_shared({"three": plan}, dropping=False)  # rows that nobody wants reach the join
+    assert Counter(rows_of(kept.tables["three"])) == Counter(alone)
+
+
 def test_sums_are_made_of_what_is_summed_alone(tmp_path: Path) -> None:
     """A class that asks for the greatest value has no sum of it, which would overflow."""
     rows = [(2**62, 1, 1), (2**62, 1, 2), (2**62, 1, 3)]

@@ -5,13 +5,14 @@ What a query gets of it are the rows with its bit, grouped once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headway.base.errors import InternalError
 from headway.plan.expressions import Column, Expression, quote
 from headway.sharing.chains import Seat
 from headway.sharing.parts import Part, Whole, whole_of
+from headway.sharing.query_sets import words
 
 
 @dataclass(slots=True)
@@ -20,7 +21,8 @@ class RowClass:
 
     keys: tuple[Expression, ...]
     members: int = 0
-    parts: dict[Part, None] = field(default_factory=dict)
+    parts: dict[Part, int] = field(default_factory=dict)
+    """With the members that asked for each."""
     wholes: dict[int, tuple[Whole, ...]] = field(default_factory=dict)
 
 
@@ -42,7 +44,8 @@ def classes_of(
         if grouped:
             found.wholes[seat.number] = _wholes(seat, named)
             for whole in found.wholes[seat.number]:
-                found.parts.update(dict.fromkeys(whole.parts))
+                for part in whole.parts:
+                    found.parts[part] = found.parts.get(part, 0) | (1 << seat.number)
     return list(classes.values()), numbers
 
 
@@ -60,10 +63,11 @@ def typed_null(ddl: str) -> Expression:
     return Expression(f"CAST(NULL AS {ddl.upper()})", ddl, True)
 
 
-def guarded(expression: Expression, test: str) -> Expression:
-    """Evaluated only for rows of the queries that asked for it: it may fail on those of others."""
-    if expression.column is not None:
-        return expression
+def guarded(expression: Expression, queries: int, of_row: Sequence[Column]) -> Expression:
+    """Evaluated only for rows of the queries that asked for it, empty in those of others: it may
+    fail on them. `of_row` holds the set of a row."""
+    pairs = zip(of_row, words(queries, len(of_row)), strict=True)
+    test = " OR ".join(test_of(column, word) for column, word in pairs if word)
     return Expression(f"CASE WHEN {test} THEN {expression.text} END", expression.type, True)
 
 

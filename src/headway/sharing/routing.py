@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from headway.plan.expressions import Column, Expression, column_reference, conjunction, quote
 from headway.plan.nodes import Aggregate, AggregateCall, Expand, Filter, Named, Node, Project
 from headway.sharing.chains import Chain, Seat
-from headway.sharing.classes import RowClass, classes_of, guarded, test_of, typed_null
+from headway.sharing.classes import RowClass, classes_of, guarded, typed_null
 from headway.sharing.parts import Part, Whole
 from headway.sharing.query_sets import both, constant, is_any, word_columns, words
 
@@ -102,32 +102,28 @@ class _Columns:
         """The values of one class, by column."""
         masks = words(found.members, len(self.words))
         row = {_CLASS.name: Expression(str(number), "int", False)}
-        for made, column, mask in zip(self.words, chain_words, masks, strict=True):
-            row[made.name] = both(column_reference(column), constant(mask))
-        tests = [test_of(c, mask) for c, mask in zip(chain_words, masks, strict=True) if mask]
-        test = " OR ".join(tests)
+        for made, word, mask in zip(self.words, chain_words, masks, strict=True):
+            row[made.name] = both(column_reference(word), constant(mask))
         keys: dict[str, Column] = {}
-        parts: dict[Part, Column] = {}
         used: dict[tuple[str, bool], int] = {}
         for key in found.keys:
-            column = _taken(self._keys, "key", key.type, used)
-            row[column.name] = guarded(key, test)
-            keys[key.text] = column
+            column = keys[key.text] = _taken(self._keys, "key", key.type, used)
+            plain = key.column is not None
+            row[column.name] = key if plain else guarded(key, found.members, chain_words)
+        arguments = _arguments(found)
+        columns: dict[_Argument, Column] = {}
         used = {}
-        arguments: dict[str, Column] = {}
-        summed = {p.argument.text for p in found.parts if p.argument and p.function == "sum"}
+        for asked in dict.fromkeys(arguments.values()):
+            argument = asked.expression
+            column = _taken(self._arguments, "value", argument.type, used, asked.summed)
+            columns[asked] = column
+            # A sum of plain values may fail as well, over rows that nobody wants the sum of.
+            partly = asked.summed and asked.members != found.members
+            plain = argument.column is not None and not partly
+            row[column.name] = argument if plain else guarded(argument, asked.members, chain_words)
+        parts: dict[Part, Column] = {}
         for part in found.parts:
-            if part.argument is None:
-                source = None
-            else:
-                if part.argument.text not in arguments:
-                    text = part.argument.text
-                    column = _taken(
-                        self._arguments, "value", part.argument.type, used, text in summed
-                    )
-                    arguments[text] = column
-                    row[column.name] = guarded(part.argument, test)
-                source = arguments[part.argument.text].name
+            source = columns[arguments[part]].name if part in arguments else None
             slot = (part.function, part.type, source)
             if slot not in self.slots:
                 self.slots[slot] = Column(f"part_{len(self.slots)}", part.type, True)
@@ -142,6 +138,35 @@ class _Columns:
 
     def groups(self) -> list[Column]:
         return [c for each in self._keys.values() for c in each]
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """What a class computes parts of, and the members that asked for any of them."""
+
+    expression: Expression
+    members: int
+    summed: bool
+
+
+def _arguments(found: RowClass) -> dict[Part, _Argument]:
+    """By part what it is computed of: the same column for parts of the same text, unless some
+    members do not ask for the sum of it."""
+    asking: dict[str, int] = {}
+    summing: dict[str, int] = {}
+    for part, members in found.parts.items():
+        if part.argument is not None:
+            text = part.argument.text
+            asking[text] = asking.get(text, 0) | members
+            summing[text] = summing.get(text, 0) | (members if part.function == "sum" else 0)
+    made: dict[Part, _Argument] = {}
+    for part in found.parts:
+        if part.argument is not None:
+            text = part.argument.text
+            summed = part.function == "sum" or summing[text] == asking[text]
+            members = summing[text] if summed else asking[text]
+            made[part] = _Argument(part.argument, members, summed)
+    return made
 
 
 def _taken(

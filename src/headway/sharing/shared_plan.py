@@ -36,7 +36,7 @@ from headway.plan.nodes import (
 )
 from headway.plan.sources import Source
 from headway.sharing.chains import Chain, Role, Seat, column_name, own_name
-from headway.sharing.classes import RowClass, test_of
+from headway.sharing.classes import RowClass, guarded, test_of
 from headway.sharing.failing import can_fail
 from headway.sharing.grouped_filters import grouped_filter
 from headway.sharing.members import MATCHED, field_of, table_of
@@ -154,7 +154,8 @@ class _Builder:
         asking = sum(kinds.values())
         passing = self._chain.everyone & ~asking
         keys = tuple(
-            JoinKey(key.left, self._own(role, key.right), key.null_safe) for key in role.keys
+            JoinKey(self._asked(key.left, asking), self._own(role, key.right), key.null_safe)
+            for key in role.keys
         )
         table = self._table(role.label, role.source, asking)
         beside: list[Expression]
@@ -183,6 +184,11 @@ class _Builder:
         outputs += [Named(c.name, value) for c, value in zip(made, values, strict=True)]
         self._words = made
         return Filter(Project(node, tuple(outputs)), is_any(made))
+
+    def _asked(self, key: Expression, asking: int) -> Expression:
+        """A key as rows of the chain have it. Where it is empty because nobody asks, what a row
+        finds is of no matter: it keeps the bits of those who pass, once, whatever its key is."""
+        return guarded(key, asking, self._words) if can_fail(key) else key
 
     def _own(self, role: Role, expression: Expression) -> Expression:
         return expression.rename({n: column_name(role.label, n) for n in expression.columns})
