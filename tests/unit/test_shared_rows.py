@@ -95,6 +95,24 @@ def test_what_a_left_join_computes_is_empty_where_nothing_matched(
     assert run.chains == 2  # of rows and of groups
 
 
+@pytest.mark.parametrize("asked", ["IS NOT NULL", "IS NULL"])
+def test_a_left_join_may_be_asked_whether_it_found_a_row(
+    asked: str, facts: Scan, tmp_path: Path
+) -> None:
+    """The same words below it say what the join says anyway."""
+    dims = parquet_table(tmp_path / "dims", {"dk": "int"}, [(1,), (None,)])
+
+    def joined(suffix: str) -> Node:
+        fact, scan = renamed(facts, suffix), renamed(dims, suffix)
+        other = Filter(scan, condition(f"(`dk{suffix}` IS NOT NULL)"))
+        keys = (equal(fact, f"k{suffix}", other, f"dk{suffix}"),)
+        return Join(fact, other, JoinKind.LEFT, keys)
+
+    found = Filter(joined("_1"), condition(f"(`dk_1` {asked})"))
+    run = check(found=counted(found, "_1", "x_1"), all=counted(joined("_2"), "_2", "x_2"))
+    assert run.chains == 1
+
+
 def test_null_safe_keys_find_every_null_row_once_for_who_passes(
     facts: Scan, tmp_path: Path
 ) -> None:

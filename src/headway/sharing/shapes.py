@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from headway.plan.expressions import Expression
@@ -53,11 +53,11 @@ def shape_of(member: Member, rows: Callable[[Source], float]) -> Shape | NotShar
         if number not in reached:
             after = frozenset().union(*(tables_read(key.left) for key in table.keys))
             steps.append(Step(number, table.join, table.keys, after))
+    own: dict[int, list[Expression]] = {}
+    for number, table in enumerate(member.tables):
+        found_by_key = _not_null(key.right for key in table.keys if not key.null_safe)
+        own[number] = [c for c in table.conditions if c.text not in found_by_key]
     needless = _tested_by_joins(steps)
-    own: dict[int, list[Expression]] = {
-        number: [c for c in table.conditions if c.text not in needless]
-        for number, table in enumerate(member.tables)
-    }
     across = [key.condition for key in left_over]
     for condition in member.conditions:
         if condition.text in needless:
@@ -73,15 +73,15 @@ def shape_of(member: Member, rows: Callable[[Source], float]) -> Shape | NotShar
 
 
 def _tested_by_joins(steps: list[Step]) -> set[str]:
-    """That keys are not null: a join drops those rows anyway, and Spark asks for it everywhere."""
-    found: set[str] = set()
-    for step in steps:
-        for key in step.keys:
-            if not key.null_safe:
-                dropped = step.join in (JoinKind.INNER, JoinKind.SEMI)
-                sides = (key.left, key.right) if dropped else (key.right,)
-                found |= {f"({s.text} IS NOT NULL)" for s in sides if s.column is not None}
-    return found
+    """That keys are not null: a join drops those rows anyway, and Spark asks for it everywhere.
+    Above a left join it means that a row was found, which has to be asked."""
+    dropping = [step for step in steps if step.join in (JoinKind.INNER, JoinKind.SEMI)]
+    keys = [key for step in dropping for key in step.keys if not key.null_safe]
+    return _not_null(side for key in keys for side in (key.left, key.right))
+
+
+def _not_null(sides: Iterable[Expression]) -> set[str]:
+    return {f"({side.text} IS NOT NULL)" for side in sides if side.column is not None}
 
 
 def _walk(member: Member, root: int, inner: list[int]) -> tuple[list[Step], list[JoinKey]]:

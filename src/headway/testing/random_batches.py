@@ -210,6 +210,8 @@ class _Maker:
                 node = Join(other, node, JoinKind.RIGHT, turned, build=Side.LEFT)
             else:
                 node = Join(node, other, kind, keys)
+            if kind is JoinKind.LEFT and self._rng.random() < 0.3:
+                node = Filter(node, condition(f"({quote(right)} IS NOT NULL)"))
             if kind is JoinKind.INNER:
                 waiting += [(other, link) for link in self._star.links.get(name, [])]
         return node
