@@ -41,7 +41,7 @@ class Stage:
     """By itself, without failures."""
     tasks: int
     queries: int
-    """Those that a loss of its result would keep waiting, as it does work for them."""
+    """Those that a loss of its result would keep waiting: all that the step works for."""
     bytes: float
     """Of its result; the last stage of a step has one that is kept anyway."""
     last: bool = False
@@ -54,15 +54,13 @@ def stages_of(step: str, planned: PlannedChain, rates: Work, failures: Failures)
     fields = max(e.fields[s.shape.root] for s, e in zip(chain.seats, planned.expected, strict=True))
     tasks = max(failures.workers, ceil(root / _ROWS_PER_TASK))
     stages: list[Stage] = []
-    before, served = 0.0, set[str]()
-    for position, (reached, role) in enumerate(zip(planned.reached, chain.roles, strict=True)):
-        served |= {chain.seats[number].shape.member.query for number in role.users}
+    before, everyone = 0.0, len(planned.queries)
+    for position, reached in enumerate(planned.reached):
         until = reached.work.times(rates)
         size = reached.rows * 8 * (fields + position + 2)
-        stages.append(Stage(step, position, until - before, tasks, len(served), size))
+        stages.append(Stage(step, position, until - before, tasks, everyone, size))
         before = until
     rest = planned.work.times(rates) - before
-    everyone = len(planned.queries)
     stages.append(Stage(step, len(stages), rest, tasks, everyone, 0.0, last=True))
     return stages
 
