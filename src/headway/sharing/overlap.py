@@ -70,20 +70,21 @@ class OverlapGraph:
     def truncated(self) -> tuple[tuple[int, ...], ...]:
         """For each query those that may follow it: of two directions the heavier one is kept.
 
-        The heavier edge leads to the query with more joins. Between queries with as many, it leads
-        to the one that came later: so equal queries can follow each other, and no path comes back.
+        The heavier edge leads to the query with more joins, or, where there are none, with more
+        tables. Between queries with as many, it leads to the one that came later: so equal queries
+        can follow each other, and no path comes back.
         """
         return tuple(
             tuple(
-                j
-                for j in range(self.size)
-                if self.weight(i, j) > 0 and self._rank(i) < self._rank(j)
+                j for j in range(self.size) if self.weight(i, j) > 0 and self.rank(i) < self.rank(j)
             )
             for i in range(self.size)
         )
 
-    def _rank(self, number: int) -> tuple[int, int]:
-        return len(self.graphs[number].edges), number
+    def rank(self, number: int) -> tuple[bool, int, int]:
+        """Edges of the truncated graph lead upwards in it."""
+        graph = self.graphs[number]
+        return bool(graph.edges), len(graph.parts), number
 
     def path_weight(self, order: Sequence[int]) -> float:
         """What an order is worth: the overlap of each query with the next."""

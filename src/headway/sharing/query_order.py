@@ -25,8 +25,8 @@ def _longest_path(graph: OverlapGraph, left: set[int]) -> list[int]:
     """The heaviest path among these queries; of equal ones that with the most queries."""
     best: dict[int, tuple[float, int]] = {}
     before: dict[int, int | None] = {}
-    # Edges lead upwards in this order, so whoever can precede a query is done before it.
-    for j in sorted(left, key=lambda n: (len(graph.graphs[n].edges), n)):
+    # Edges lead upwards in rank, so whoever can precede a query is done before it.
+    for j in sorted(left, key=graph.rank):
         best.setdefault(j, (0.0, 1))
         before.setdefault(j, None)
         weight, length = best[j]
