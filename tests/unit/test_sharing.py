@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import replace
 from itertools import permutations
@@ -28,26 +29,28 @@ from headway.plan.statistics import TableStatistics
 from headway.session.batch_planning import BatchOptions, BatchPlanner
 from headway.session.planning import PlannedQuery
 from headway.session.sharing import shareable
-from headway.sharing import global_plan
+from headway.sharing import global_plan, placement
 from headway.sharing.checkpoints import choose_checkpoints, usual_cost
 from headway.sharing.cost_model import CostModel
 from headway.sharing.costs import Work
 from headway.sharing.estimates import expectation
 from headway.sharing.failures import Failures, Stage, seconds_with_failures, stages_of
-from headway.sharing.global_plan import Candidate, GlobalPlan, any_of, walk_chain
+from headway.sharing.global_plan import Candidate, GlobalPlan, walk_chain
 from headway.sharing.members import NotShared, find_members
 from headway.sharing.mini_batches import ENOUGH, BatchQuery, Rules, next_mini_batch
 from headway.sharing.overlap import OverlapGraph, join_graph
+from headway.sharing.placement import any_of
 from headway.sharing.shapes import Shape, shape_of
 from headway.sharing.shared_plan import shared_plan
 from headway.testing.example_plans import condition, equal, reference, renamed, table
 
-ROWS = {"sales": 1_000_000, "days": 1_000, "items": 10_000, "shops": 100}
+ROWS = {"sales": 1_000_000, "days": 1_000, "items": 10_000, "shops": 100, "makers": 50}
 SALES = table("sales", s_day="int", s_item="int", s_shop="int", s_number="int")
 OTHERS = {
     "days": (table("days", d_key="int", d_year="int"), "s_day", "d_key"),
     "items": (table("items", i_key="int", i_kind="int"), "s_item", "i_key"),
     "shops": (table("shops", h_key="int", h_size="int"), "s_shop", "h_key"),
+    "makers": (table("makers", m_key="int", m_land="int"), "s_number", "m_key"),
 }
 RATES = Work(*(1e-6 for _ in Work().values()))
 
@@ -175,21 +178,41 @@ def test_members_with_other_joins_pass() -> None:
     assert users == {"days": [0, 2], "items": [1], "shops": [1, 2]}
 
 
-def test_new_joins_are_placed_where_they_cost_least() -> None:
+def expecting(made: Candidate, rng: random.Random) -> Candidate:
+    """The same query, with other expectations: tables large and small, with keys that are there
+    many times."""
+    known = made.expected
+    others = sorted(set(known.rows) - {made.shape.root})
+    changed = replace(
+        known,
+        rows=known.rows | {n: rng.choice((1e2, 1e5, 1e6)) for n in others},
+        wanted=known.wanted | {n: rng.choice((0.1, 0.5, 1.0)) for n in others},
+        share=known.share | {n: rng.choice((0.05, 0.5, 1.0)) for n in others},
+        fan_out=known.fan_out | {n: rng.choice((1.0, 1.0, 4.0)) for n in others},
+    )
+    return Candidate(made.shape, changed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_new_joins_are_placed_where_they_cost_least(seed: int) -> None:
     """Against all orders that keep the old joins in theirs."""
-    plan = GlobalPlan(RATES)
-    plan.add(candidate("q1", query(1, "shops")))
-    added = candidate("q2", query(2, "days", "items", "shops"))
+    rng = random.Random(seed)
+    rates = replace(RATES, steps=1e3, rows_passed=4e-6)
+    plan = GlobalPlan(rates)
+    plan.add(expecting(candidate("q1", query(1, "shops", "days")), rng))
+    old = [role.label for role in plan.chains[0].chain.roles]
+    added = expecting(candidate("q2", query(2, "days", "items", "makers")), rng)
     best = plan.copy()
     best.add(added)
-    chosen = best.seconds
-    for order in permutations(["days", "items", "shops"]):
-        trial = plan.copy()
-        planned = trial.chains[0].copy()
-        matched = planned.chain.matched(added.shape)
-        planned.chain.add(added.shape, matched, list(order))
-        planned.expected.append(added.expected)
-        assert chosen <= walk_chain(planned)[0].times(RATES) + 1e-9
+    assert len(best.chains) == 1
+    costs = []
+    for order in permutations(["days", "items", "makers", "shops"]):
+        if [label for label in order if label in old] == old:
+            planned = plan.chains[0].copy()
+            matched = planned.chain.matched(added.shape)
+            planned.add(added, matched, list(order))
+            costs.append(walk_chain(planned)[0].times(rates))
+    assert best.seconds == pytest.approx(min(costs), rel=1e-12)
 
 
 def test_a_table_joined_twice_has_two_roles() -> None:
@@ -415,7 +438,7 @@ def test_one_by_one_is_as_good_where_the_best_is_plain() -> None:
     orders = []
     for most in (10, 0):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(global_plan, "_MOST_PLACED", most)
+            patch.setattr(placement, "_MOST_PLACED", most)
             global_plan._alone.cache_clear()
             plan = GlobalPlan(RATES)
             plan.add(made)
