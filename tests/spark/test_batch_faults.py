@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from headway.base.errors import QueryFailed, WorkerNotStarted
 from headway.plan.nodes import QueryPlan
 from headway.session import Policy, Session, sharing
+from headway.session import session as headway_session
 from headway.session.batches import BatchHandle
 from headway.session.losses import LossWatch
 from headway.session.pipelined import PipelinedEngine
@@ -22,7 +23,7 @@ from headway.session.shared_steps import SharedParts
 from headway.session.workers import Workers
 from headway.sharing.chains import Chain
 from headway.sharing.shared_plan import IsUnique, SharedPlan
-from headway.storage import Run
+from headway.storage import RESULTS, Run
 from headway.testing.session_batches import Sessions, check_rows, opened, run_batch
 from headway.workloads.batches import regular_share
 
@@ -133,6 +134,42 @@ def test_a_batch_runs_on_spark_where_workers_cannot_start(
     assert set(statuses(handle).values()) == {"done"}
     assert {query.engine for query in handle.progress()} == {"spark"}
     check_rows(session, handle, GROUPED)
+
+
+@pytest.mark.parametrize("engine", ["auto", "spark"])
+def test_shared_rows_are_kept_where_results_are_not(
+    engine: str, workload_session: Sessions, workers: Workers, tmp_path: Path
+) -> None:
+    """As long as the batch needs them."""
+    spark = workload_session("tpcds")
+    with headway_session(
+        spark, workers=workers, store_url=str(tmp_path), engine_name=engine, results_keep=False
+    ) as session:
+        handle = run_batch(session, GROUPED, deadline=600)
+        assert len(events(session, handle, SHARED_DONE)) >= 1
+        found = {query.name: query.rows for query in handle.progress()}
+        assert found == {name: spark.sql(text).count() for name, text in GROUPED.items()}
+        assert not events(session, handle, FALLBACK)
+        assert not Run.open(session.store, handle.id).pieces(RESULTS)
+
+
+def test_what_has_no_arrow_form_is_not_shared(
+    spark: SparkSession, workers: Workers, tmp_path: Path
+) -> None:
+    own = spark.newSession()
+    own.createDataFrame(
+        [(n, n % 3) for n in range(50)], "id int, kind int"
+    ).createOrReplaceTempView("made")
+    texts = {
+        f"odd_{n}": f"""SELECT kind, make_ym_interval(id, 0) AS span
+            FROM made WHERE id > {n}"""
+        for n in (10, 20)
+    }
+    with opened(own, workers, tmp_path, "spark") as session:
+        handle = run_batch(session, texts, deadline=600)
+        assert set(statuses(handle).values()) == {"done"}
+        assert events(session, handle, FALLBACK) and not events(session, handle, SHARED_DONE)
+        assert handle.result("odd_20").count() == 29
 
 
 @pytest.mark.parametrize("engine", ["auto", "spark"])

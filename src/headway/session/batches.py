@@ -370,6 +370,11 @@ class BatchHandle(RunHandle):
         if report is not None:
             self._losses.repeated(report.repeated)
 
+    def _sweep_results(self) -> None:
+        super()._sweep_results()
+        if not self._settings.results.keep and self._final_status() == "done":
+            self._run.remove_pieces(self._steps.pieces())
+
     def _fail(self, query: PlannedQuery, error: HeadwayError, seconds: float) -> None:
         stopped = (self._late and self._cancelled) or query.name in self._overdue
         if stopped and query.error is None:

@@ -117,9 +117,11 @@ class PipelinedEngine:
         query: PlannedQuery,
         run: Run,
         *,
+        keep: bool,
         started: Callable[[ExecutionWatch, Callable[[], None]], None],
     ) -> KeptResult:
-        """Run the query to its end; its rows are in the run. `started` gets a watch on it and a
+        """Run the query to its end; its rows are in the run where they are to
+        be kept. `started` gets a watch on it and a
         function that stops it."""
         from headway.spark.results import KeptResult
         from headway.spark.schemas import schema_of
@@ -160,7 +162,6 @@ class PipelinedEngine:
             run.remove_pieces([f"spool/{name}"])  # it was there for losses, which are over
         names = tuple(piece.piece for piece in pieces)
         sizes = run.piece_sizes(f"results/{name}")
-        keep = self._settings.results.keep
         # What a lost worker wrote and could not commit is no part of the result.
         run.remove_pieces(set(sizes) - (set(names) if keep else set()))
         rows = sum(piece.rows for piece in pieces)

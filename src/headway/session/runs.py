@@ -739,8 +739,9 @@ class RunHandle:
             if stopped:  # after the query was told to run, and before it could be stopped
                 stop()
 
+        keep = self._settings.results.keep or key is not None
         if query.engine == PIPELINED:
-            return self._around.pipelined.execute(query, self._run, started=started)
+            return self._around.pipelined.execute(query, self._run, keep=keep, started=started)
         limit = self._settings.results.collect_limit
         with self._frame(query) as frame:
             return self._stoppable(
@@ -750,7 +751,7 @@ class RunHandle:
                     self._run,
                     query.name,
                     large=key is not None or query.result_bytes > limit,
-                    keep=self._settings.results.keep,
+                    keep=keep,
                     started=started,
                 ),
             )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headway.base.errors import InternalError
 from headway.plan.serialize import plan_to_builtins
 from headway.session.batch_planning import BatchOptions
 from headway.session.keeping import Around
@@ -139,14 +140,19 @@ class StepRunner:
         states: Mapping[str, KeptResult],
         users: Sequence[PlannedQuery],
     ) -> KeptResult:
+        from headway.spark.schemas import arrow_schema, schema_of
+
         known = self._known.get(piece.key)
         if known is not None:
             return known
         wanted = self._around.settings.engine.name
         made = planned_piece(piece, states, users, self._around.observed(), wanted)
+        arrow_schema(schema_of(piece.plan))  # what cannot be kept fails before it is run
         self._serves[piece.name] = step.queries
         began = time.monotonic()
         kept, engine = self._execute(made, piece.key)
+        if not kept.kept:
+            raise InternalError(f"the rows of {step.name} were not kept for its queries")
         told: dict[str, Any] = {"step": step.name, "queries": list(step.queries)}
         seconds = round(time.monotonic() - began, 6)
         self._run.append(
@@ -166,6 +172,10 @@ class StepRunner:
     def done(self) -> set[str]:
         """The keys of what there is of shared steps."""
         return set(self._known)
+
+    def pieces(self) -> list[str]:
+        """Of the run, that hold shared rows."""
+        return [piece for kept in self._known.values() for piece in kept.pieces]
 
     def note(self, plans: Mapping[str, QueryPlan]) -> None:
         """What is left to do of each query, for a driver that may have to go on from here."""
