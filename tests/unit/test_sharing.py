@@ -331,6 +331,18 @@ def test_the_margin_grows_with_surprises() -> None:
     assert calm.margin < CostModel(RATES).margin
 
 
+def test_the_margin_is_what_predictions_were_below_not_what_the_fit_is() -> None:
+    work = Work(rows_probed=1e6)
+    model = CostModel(RATES)
+    first = model.margin
+    model.observe(work, 40.0)
+    assert model.margin == first  # nobody knew this machine
+    model.observe(work, 40.0)
+    calm = model.margin
+    model.observe(work, 4 * model.predict(work))
+    assert calm < first < model.margin
+
+
 # Checkpoints and failures.
 
 OFTEN = Failures(60, workers=4)

@@ -77,6 +77,8 @@ class FailureHistory:
 class _Costs(msgspec.Struct):
     work: list[dict[str, float]] = []
     seconds: list[float] = []
+    errors: list[float | None] = []
+    """Of what was predicted; there are none in what earlier releases have kept."""
 
 
 class CostHistory:
@@ -89,14 +91,16 @@ class CostHistory:
         """Tell a new model what was seen before."""
         kept = self._kept.read()
         with suppress(TypeError, ValueError):
-            for work, seconds in zip(kept.work, kept.seconds, strict=True):
-                model.observe(Work(**work), seconds)
+            errors = kept.errors or [None] * len(kept.work)
+            seen = zip(kept.work, kept.seconds, errors, strict=True)
+            model.recall([Observation(Work(**work), took, error) for work, took, error in seen])
 
     def keep(self, observations: tuple[Observation, ...]) -> None:
         self._kept.write(
             _Costs(
                 [each.work.to_builtins() for each in observations],
                 [each.seconds for each in observations],
+                [each.error for each in observations],
             )
         )
 

@@ -47,15 +47,18 @@ PIPELINED_RATES = Work(
 
 @dataclass(frozen=True, slots=True)
 class Observation:
+    """`error` is how far what was predicted then fell short, as a part of it: 0 where it did not.
+    None of a prediction by rates that nothing had been learned for."""
+
     work: Work
     seconds: float
+    error: float | None = None
 
 
 @dataclass
 class CostModel:
-    """Rates start from `prior` and follow what is observed; `margin` is how far they are below
-    what came, as a part of what they predict. It is added to a prediction so that it is rarely too
-    low."""
+    """Rates start from `prior` and follow what is observed; `margin` is how far predictions were
+    below what came, as a part of them. It is added to a prediction so that it is rarely too low."""
 
     prior: Work
     rates: Work = field(init=False)
@@ -74,12 +77,20 @@ class CostModel:
         return self.predict(work) * (1 + self.margin)
 
     def observe(self, work: Work, seconds: float) -> None:
-        if self.predict(work) <= 0 or seconds <= 0:
+        predicted = self.predict(work)
+        if predicted <= 0 or seconds <= 0:
             return
-        self._seen.append(Observation(work, seconds))
+        # That the rates of another machine are wrong here is no reason for doubt later on.
+        error = max(0.0, seconds / predicted - 1) if self._seen else None
+        self.recall([Observation(work, seconds, error)])
+
+    def recall(self, observations: Iterable[Observation]) -> None:
+        """Learn from what was observed, by an earlier model perhaps."""
+        self._seen.extend(observations)
         self.rates = fitted(self.prior, self._seen)
-        # By the rates as they are now: what was wrong with earlier ones is no reason for doubt.
-        errors = np.array([max(0.0, o.seconds / self.predict(o.work) - 1) for o in self._seen])
+        errors = np.array([each.error for each in self._seen if each.error is not None])
+        if not len(errors):
+            return
         weights = _weights(len(errors))
         mean = np.average(errors, weights=weights)
         deviation = np.average((errors - mean) ** 2, weights=weights) ** 0.5
