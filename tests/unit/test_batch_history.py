@@ -16,6 +16,7 @@ from headway.session.planning import changed_tables
 from headway.sharing.cost_model import PIPELINED_RATES, CostModel
 from headway.sharing.costs import Work
 from headway.sharing.failures import Failures
+from headway.spark.executors import let_go_executors, task_seconds
 from headway.storage import FileFingerprint, ReliableStore, TableRecord
 
 Stores = Callable[[str], ReliableStore]
@@ -59,6 +60,37 @@ def test_an_executor_that_is_lost_is_counted_once(
     watch.begin()
     assert watch.end() == Lost() and watch.expected().workers == 1
     assert history.per_hour() == 2.0
+    now |= {"d": (True, 0.0), "e": (True, 0.0)}
+    assert not watch.look() and watch.expected().workers == 3
+    del now["e"]
+    assert not watch.look() and watch.expected().workers == 2
+    assert watch.end() == Lost()
+
+
+def test_an_executor_that_spark_lets_go_of_is_no_loss() -> None:
+    def executor(name: str, reason: str | None, cores: int = 2) -> Any:
+        told = SimpleNamespace(isDefined=lambda: reason is not None, get=lambda: reason)
+        return SimpleNamespace(
+            id=lambda: name,
+            isActive=lambda: reason is None,
+            totalDuration=lambda: 1500,
+            totalCores=lambda: cores,
+            removeReason=lambda: told,
+        )
+
+    known = [
+        executor("driver", None, 0),
+        executor("1", None),
+        executor("2", "Executor killed by driver."),
+        executor("3", "Executor decommission: spark scale down"),
+        executor("4", "Executor heartbeat timed out after 120000 ms"),
+    ]
+    listed = SimpleNamespace(apply=known.__getitem__, length=lambda: len(known))
+    store = SimpleNamespace(executorList=lambda active: listed)
+    context = SimpleNamespace(sc=lambda: SimpleNamespace(statusStore=lambda: store))
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=context))
+    assert task_seconds(spark) == {"1": (True, 1.5), "4": (False, 1.5)}
+    assert let_go_executors(spark) == {"2", "3"}
 
 
 def test_a_later_model_knows_how_long_work_took(make_store: Stores) -> None:
@@ -69,6 +101,7 @@ def test_a_later_model_knows_how_long_work_took(make_store: Stores) -> None:
         model.observe(work, 7.0)
     CostHistory(store, "auto", 2).keep(model.observations)
     assert seen(store).predict(work) == model.predict(work)
+    assert seen(store).margin == model.margin
     before, after = CostModel(PIPELINED_RATES).predict(work), seen(store).predict(work)
     assert abs(after - 7.0) < abs(before - 7.0)
     assert seen(store, cores=8).rates == PIPELINED_RATES

@@ -54,14 +54,16 @@ class LossWatch:
         if self._present is None or after is None:
             return False
         there = {name for name, (alive, _) in after.items() if alive}
+        self._now = max(1, len(there))
+        # What is not told of at all was no loss: Spark has let go of it.
+        self._present = {name: found for name, found in self._present.items() if name in after}
         gone = {n for n, (alive, _) in self._present.items() if alive} - there
-        worked = sum(after[n][1] - self._present[n][1] for n in gone if n in after)
+        worked = sum(after[n][1] - self._present[n][1] for n in gone)
         self._present |= {name: after[name] for name in there - self._present.keys()}
         self._present |= dict.fromkeys(gone, (False, 0.0))
         if gone:
             self._gone |= gone
             self._all += len(gone)
-            self._now = max(1, len(there))
             # Beside workers, Spark's own tasks are mostly those that started them.
             of_spark = self._around.settings.engine.name == SPARK
             with self._lock:

@@ -563,10 +563,13 @@ class RunHandle:
             return None
 
     def _count_losses(self, before: frozenset[str] | None, seconds: float) -> int:
+        from headway.spark.executors import let_go_executors
+
         after = self._executors()
         if before is None or after is None:
             return 0
-        return self._around.failures.add(before, after, seconds)
+        let_go = let_go_executors(self._around.engine.spark)
+        return self._around.failures.add(before - let_go, after, seconds)
 
     def _side_by_side(
         self, work: Callable[[PlannedQuery], None], queries: Iterable[PlannedQuery], count: int

@@ -25,6 +25,8 @@ _LOOPBACK = "127.0.0.1"
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,.*\]")
 _OVERHEAD_SHARE = 0.8
 _LEAST_OVERHEAD = 384 << 20
+_LET_GO = ("killed by driver", "scale down")
+"""In the words with which Spark removes executors that it has no work for."""
 _PERIOD = 0.02
 _PATIENCE = 5.0
 
@@ -82,18 +84,35 @@ def list_executors(spark: SparkSession) -> tuple[Executor, ...]:
 
 
 def task_seconds(spark: SparkSession) -> dict[str, tuple[bool, float]]:
-    """By executor, those that are gone included: whether it is there, and for how long its tasks
-    have run by now."""
-    context = spark.sparkContext._jsc
-    if context is None:
-        return {}
-    found = context.sc().statusStore().executorList(False)
-    each = (found.apply(position) for position in range(found.length()))
+    """By executor, those that were lost included: whether it is there, and for how long its tasks
+    have run by now. Those that Spark has let go of are left out."""
     return {
         str(executor.id()): (bool(executor.isActive()), executor.totalDuration() / 1000)
-        for executor in each
-        if int(executor.totalCores())
+        for executor in _all_executors(spark)
+        if not _was_let_go(executor)
     }
+
+
+def let_go_executors(spark: SparkSession) -> frozenset[str]:
+    """Those that Spark has removed on purpose, such as idle ones."""
+    return frozenset(str(each.id()) for each in _all_executors(spark) if _was_let_go(each))
+
+
+def _all_executors(spark: SparkSession) -> list[Any]:
+    """What Spark knows of those that are there, and of those that are gone."""
+    context = spark.sparkContext._jsc
+    if context is None:
+        return []
+    found = context.sc().statusStore().executorList(False)
+    each = (found.apply(position) for position in range(found.length()))
+    return [executor for executor in each if int(executor.totalCores())]
+
+
+def _was_let_go(executor: Any) -> bool:
+    if executor.isActive() or not executor.removeReason().isDefined():
+        return False
+    reason = str(executor.removeReason().get())
+    return any(words in reason for words in _LET_GO)
 
 
 def await_executors(
