@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,8 @@ def test_a_query_that_cannot_be_taken_apart_runs_alone(
     handle = run_batch(session, GROUPED, deadline=600)
     assert set(statuses(handle).values()) == {"done"}
     assert "taken apart" in handle.batch().not_shared["grouped_20"][0]
+    known = [each for each in handle.batch().mini_batches if "grouped_20" not in each.queries]
+    assert len(handle._model.observations) == len(known)
     check_rows(session, handle, GROUPED)
 
 
@@ -120,6 +123,7 @@ def test_what_cannot_be_finished_from_shared_rows_is_run_whole(
     handle = run_batch(session, GROUPED, deadline=600)
     assert set(statuses(handle).values()) == {"done"}
     assert {each["query"] for each in events(session, handle, FALLBACK)} == set(GROUPED)
+    assert not handle._model.observations  # more was done than was predicted
     check_rows(session, handle, GROUPED)
 
 
@@ -199,17 +203,23 @@ def test_data_of_the_session_is_shared_and_read(
 
 def test_a_query_is_stopped_at_its_own_deadline(session: Session) -> None:
     queries = [
-        session.sql(SLOW, name="slow", deadline=3.0, priority=1.0),
+        session.sql(SLOW, name="slow", deadline=500.0, priority=1.0),
         *(session.sql(text, name=name) for name, text in GROUPED.items()),
     ]
-    began = time.monotonic()
     handle = session.batch(queries, deadline=600)
+    while statuses(handle)["slow"] == "waiting":
+        assert not handle.wait(0.05)
+    # However long planning took: the deadline comes now that it runs.
+    handle._queries["slow"] = replace(handle._queries["slow"], deadline=handle._elapsed)
+    began = time.monotonic()
     handle.wait()
     assert time.monotonic() - began < 60
     assert statuses(handle) == {"slow": "interrupted", **dict.fromkeys(GROUPED, "done")}
     found = next(query for query in handle.progress() if query.name == "slow")
     assert found.error is not None and "deadline" in found.error.message
     assert "it had run for" in handle.batch().why_late("slow")
+    in_time = [each for each in handle.batch().mini_batches if "slow" not in each.queries]
+    assert len(handle._model.observations) == len(in_time)
     check_rows(session, handle, GROUPED)
 
 
@@ -234,7 +244,7 @@ def test_after_a_loss_the_rest_is_planned_again(
     assert handle._losses.expected().per_hour > 0
     shared = [tuple(each["queries"]) for each in events(session, handle, SHARED_DONE)]
     assert len(shared) == len(set(shared)) == 2
-    assert not handle._model.observations or len(handle._model.observations) == len(others)
+    assert len(handle._model.observations) == len(others)
     check_rows(session, handle, {**GROUPED, **ROWS})
 
 

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -132,6 +133,8 @@ def test_a_query_that_fails_fails_alone(
         handle = run_batch(session, {**texts, **bad}, deadline=600)
         found = {query.name: str(query.status) for query in handle.progress()}
         assert found == dict.fromkeys(texts, "done") | dict.fromkeys(bad, "failed")
+        good = [each for each in handle.batch().mini_batches if not bad.keys() & set(each.queries)]
+        assert len(handle._model.observations) == len(good)
         check_rows(session, handle, texts)
 
 
@@ -160,6 +163,7 @@ def test_a_shared_step_that_is_interrupted_leaves_late_queries(
     texts = regular_share(seed=4, count=3)
 
     def interrupted(handle: BatchHandle, made: object, key: str) -> None:
+        handle._options = replace(handle._options, deadline=handle._elapsed)
         handle._stop_at_deadline()
         raise RunInterrupted("the batch was interrupted")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -13,7 +14,7 @@ from headway.session import QueryProgress, QueryStatus
 from headway.session.batch_reports import BatchProgress, Lost, MiniBatchReport
 
 FIRST = MiniBatchReport(1, ("a", "b", "c"), "", 20.0, 0.0, 55.0, lost=Lost(1, 12.5, 4))
-SECOND = MiniBatchReport(2, ("d", "e"), "", 5.0, 55.0, 58.0)
+SECOND = MiniBatchReport(2, ("d", "e"), "", 5.0, 55.0, 58.0, put_back=("e",))
 
 
 def batch(**finished_at: float) -> BatchProgress:
@@ -35,11 +36,32 @@ def batch(**finished_at: float) -> BatchProgress:
         ("b", {}, "it had run for 10.0 s at its deadline; its mini-batch lost"),
         ("c", {}, "shared work for it was under way at its deadline"),
         ("d", {"d": 65.0}, "no time was left for it; it was done 5.0 s late"),
+        ("e", {}, "no time was left for it"),
         ("f", {}, "no time was left for it"),
     ],
 )
 def test_why_a_query_is_late(name: str, finished: dict[str, float], reason: str) -> None:
     assert batch(**finished).why_late(name).startswith(reason)
+
+
+def test_a_query_that_was_put_back_is_told_of_by_its_last_mini_batch() -> None:
+    first = replace(FIRST, put_back=("c",))
+    second = replace(SECOND, queries=("c",), ended=66.0, predicted=2.0)
+    found = replace(batch(), mini_batches=(first, second))
+    told = "shared work for it was under way at its deadline; its mini-batch took 11.0 s"
+    assert found.why_late("c").startswith(told)
+    assert replace(batch(), mini_batches=(first,)).why_late("c") == "no time was left for it"
+
+
+def test_what_is_interrupted_before_its_deadline_is_not_late() -> None:
+    statuses = {"a": QueryStatus.DONE, "b": QueryStatus.INTERRUPTED, "c": QueryStatus.INTERRUPTED}
+    queries = tuple(QueryProgress(name, "spark", status) for name, status in statuses.items())
+    outcome = Outcome("run", "url", queries, 20.0, replace(batch(a=9.0), elapsed=20.0))
+    assert (outcome.late, outcome.status, outcome.exit_code) == ((), "interrupted", 130)
+    outcome = replace(outcome, batch=replace(batch(a=9.0), elapsed=40.0))
+    assert (outcome.late, outcome.exit_code) == (("b",), 130)
+    outcome = replace(outcome, batch=batch(a=9.0))
+    assert (outcome.late, outcome.exit_code) == (("b", "c"), 3)
 
 
 def test_a_report_counts_what_was_done_in_time() -> None:

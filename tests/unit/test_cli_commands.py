@@ -162,6 +162,7 @@ def test_version(call: Call) -> None:
         (["run", "--sql", "SELECT 1", "--deadline", "0s"], "no length of time"),
         (["run", "--sql", "SELECT 1", "--priority", "query=1"], "with a deadline"),
         (["run", "--sql", "SELECT 1", "--deadline", "1m", "--priority", "q=1"], "no query q"),
+        (["run", "--sql", "SELECT 1", "--deadline-of", "q=1m"], "no query q"),
         (["run", "--sql", "SELECT 1", "--deadline", "1m", "--deadline-of", "q"], "a query"),
         (["run", "--sql", "SELECT 1", "--deadline", "1m", "--after-deadline", "x"], "not known"),
         (["explain", "--sql", "SELECT 1", "--deadline", "x"], "no length of time"),

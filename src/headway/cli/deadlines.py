@@ -25,13 +25,17 @@ _MOST_NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class AskedBatch:
-    """Without a deadline, the queries are run one by one."""
+    """Without any deadline, the queries are run one by one."""
 
     deadline: float | None = None
     after_deadline: Literal["stop", "continue"] = "stop"
     deadlines: Mapping[str, float] = field(default_factory=dict)
     priorities: Mapping[str, float] = field(default_factory=dict)
     failures_per_hour: float | None = None
+
+    @property
+    def is_batch(self) -> bool:
+        return self.deadline is not None or bool(self.deadlines)
 
     def query(self, session: Session, name: str, sql: str) -> Query:
         return session.sql(
@@ -48,7 +52,7 @@ class AskedBatch:
         )
 
     def start(self, session: Session, queries: Iterable[Query]) -> RunHandle:
-        if self.deadline is None:
+        if not self.is_batch:
             return session.run(queries)
         return session.batch(
             queries,
@@ -73,9 +77,10 @@ def batch_from(
         )
     own = options.by_query(deadlines_of, "--deadline-of")
     ranks = options.by_query(priorities, "--priority")
-    if deadline is None and (own or ranks or failures_per_hour is not None):
+    if deadline is None and not own and (ranks or failures_per_hour is not None):
         raise WrongUsage(
-            "these options are for a batch with a deadline", hint="give --deadline as well"
+            "these options are for a batch with a deadline",
+            hint="give --deadline, or --deadline-of a query, as well",
         )
     for name in (*own, *ranks):
         if name not in names:
@@ -97,13 +102,12 @@ def _number(text: str) -> float:
 
 
 def late_queries(queries: Iterable[QueryProgress], batch: BatchProgress) -> tuple[str, ...]:
-    """Those that were not done by the deadline, failed and suspended ones aside."""
+    """Those that were not done by the deadline, failed and suspended ones aside. Where the batch
+    was stopped before that, nobody knows."""
     return tuple(
         query.name
         for query in queries
-        if query.status not in ("failed", "suspended")
-        and query.name in batch.deadlines
-        and batch.finished_at.get(query.name, float("inf")) > batch.deadlines[query.name]
+        if query.status not in ("failed", "suspended") and batch.is_late(query.name)
     )
 
 
@@ -129,6 +133,12 @@ def print_batch(outcome: Outcome, console: Console) -> None:
         made = sum(q.status == "done" and q.name not in outcome.late for q in outcome.queries)
         told = f"{made} of {plural(len(outcome.queries), 'query', 'queries')} within "
         console.print(Text(told + duration_text(batch.deadline), "bold"))
+    elif batch.deadlines:
+        made = sum(
+            name in batch.finished_at and not batch.is_late(name) for name in batch.deadlines
+        )
+        told = plural(len(batch.deadlines), "query", "queries")
+        console.print(Text(f"{made} of {told} by their own deadlines", "bold"))
     for name in outcome.late[:_MOST_NAMED]:
         console.print(Text(f"  late: {name}, {batch.why_late(name)}"))
     if len(outcome.late) > _MOST_NAMED:

@@ -181,7 +181,7 @@ DeadlinesOf = Annotated[
     typer.Option(
         "--deadline-of",
         metavar="QUERY=TIME",
-        help="An earlier deadline for one query; may be repeated.",
+        help="A deadline for one query, before that of all; may be repeated.",
         rich_help_panel=_BATCH_PANEL,
         show_default=False,
     ),

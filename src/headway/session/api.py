@@ -20,7 +20,12 @@ from headway.base.errors import (
     TableChanged,
     WrongUsage,
 )
-from headway.session.batch_options import checked_options, options_left, record_batch
+from headway.session.batch_options import (
+    batch_age,
+    checked_options,
+    options_left,
+    record_batch,
+)
 from headway.session.batch_planning import (
     AfterDeadline,
     BatchOptions,
@@ -269,7 +274,7 @@ class Session:
         options = options_left(run, asked, deadline, self._batch_options) if asked else None
         own = asked.get("deadlines", {})
         if deadline is not None:
-            own = {name: end for name, end in own.items() if end > run.age()}
+            own = {name: end for name, end in own.items() if end > batch_age(run, asked)}
         queries = [
             Query(
                 record.name,

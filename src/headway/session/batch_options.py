@@ -37,13 +37,15 @@ def record_batch(
     options: BatchOptions,
     failures_per_hour: float | None,
 ) -> None:
-    """For whoever goes on with the run. Deadlines are from its start; `failures_per_hour` is what
-    was given, None where earlier batches are to tell."""
+    """For whoever goes on with the run. Deadlines are from when it was asked for, which is longer
+    ago than the run by the time that it was planned for; `failures_per_hour` is what was given,
+    None where earlier batches are to tell."""
     asked = list(queries)
     run.append(
         BATCH,
         None,
         deadline=options.deadline,
+        planned_for=round(time.monotonic() - options.began - run.age(), 3),
         after_deadline=options.after_deadline,
         deadlines={q.name: q.deadline for q in asked if q.deadline is not None},
         priorities={q.name: q.priority for q in asked if q.priority},
@@ -52,12 +54,17 @@ def record_batch(
     )
 
 
+def batch_age(run: Run, asked: Mapping[str, Any]) -> float:
+    """Seconds since a batch was asked for."""
+    return run.age() + float(asked.get("planned_for", 0.0))
+
+
 def options_left(
     run: Run, asked: Mapping[str, Any], deadline: float | None, make: MakeOptions
 ) -> BatchOptions:
     """What a batch was started with, or with a new deadline, in seconds from now. Its clock goes on
     from when it was started."""
-    age = run.age()
+    age = batch_age(run, asked)
     stops = asked["after_deadline"] == "stop"
     if deadline is None and asked["deadline"] is not None:
         deadline = float(asked["deadline"]) - age

@@ -51,6 +51,15 @@ class BatchOptions:
     planning: float = 0.0
     """Seconds that were spent on plans before the batch was started."""
 
+    def latest(self, queries: Iterable[PlannedQuery]) -> float | None:
+        """The deadline, or where only queries have some the last of those."""
+        own = (query.deadline for query in queries if query.deadline is not None)
+        return self.deadline if self.deadline is not None else max(own, default=None)
+
+    def checkpoint_budget(self, queries: Iterable[PlannedQuery]) -> float:
+        """Seconds that checkpoints may take."""
+        return self.checkpoint_share * (self.latest(queries) or 0.0)
+
 
 class BatchPlanner:
     """The order of the queries, found once, and the mini-batches cut from it."""
@@ -58,18 +67,25 @@ class BatchPlanner:
     def __init__(self, queries: list[Shareable], options: BatchOptions) -> None:
         policy = options.policy
         self._queries = [each.query if policy.share else _alone(each) for each in queries]
+        known = (each for each in queries if policy.share and each.known)
+        self.known = frozenset(each.planned.name for each in known)
+        """Queries that there is an estimate of."""
         self.numbers = {query.name: number for number, query in enumerate(self._queries)}
         self.graph = OverlapGraph([each.graph for each in queries])
         self._rules = Rules(
             fixed_size=policy.fixed_size,
             shared_costs=policy.shared_costs,
             failures=Failures(options.failures_per_hour, options.workers),
-            checkpoint_budget=options.checkpoint_share * (options.deadline or 0.0),
+            checkpoint_budget=options.checkpoint_budget(each.planned for each in queries),
         )
         order = list(range(len(queries)))
         if policy.shuffle:
-            order = self._shuffled(options.deadline)
-        self.order = sorted(order, key=lambda number: _urgency(queries[number].planned))
+            order = self._shuffled(options.latest(each.planned for each in queries))
+        self.order = sorted(order, key=lambda number: self._urgency(queries[number].planned))
+
+    def _urgency(self, query: PlannedQuery) -> tuple[float, float, bool]:
+        end = inf if query.deadline is None else query.deadline
+        return -query.priority, end, query.name not in self.known
 
     def _shuffled(self, deadline: float | None) -> list[int]:
         if self.graph.size > _EXACT_QUERIES:
@@ -99,7 +115,11 @@ class BatchPlanner:
             return found
         hopeful = [inf] * len(self._queries)
         batches = [self._cut([number], hopeful, model) for number in order]
-        return min((each for each in batches if each is not None), key=lambda each: each.seconds)
+        return min((each for each in batches if each is not None), key=self._length)
+
+    def _length(self, batch: MiniBatch) -> tuple[bool, float]:
+        """What nobody knows the length of is the longest."""
+        return any(query.name not in self.known for query in batch.queries), batch.seconds
 
     def again(self, names: Iterable[str], model: CostModel) -> MiniBatch:
         """The queries together, as they were before in this order."""
@@ -113,10 +133,6 @@ class BatchPlanner:
 
     def _cut(self, order: list[int], remaining: list[float], model: CostModel) -> MiniBatch | None:
         return next_mini_batch(self._queries, self.graph, order, remaining, model, self._rules)
-
-
-def _urgency(query: PlannedQuery) -> tuple[float, float]:
-    return -query.priority, inf if query.deadline is None else query.deadline
 
 
 def _alone(query: Shareable) -> BatchQuery:

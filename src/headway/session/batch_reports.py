@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headway.sharing.global_plan import PlannedChain
 from headway.sharing.mini_batches import MiniBatch
 
 
@@ -47,6 +46,10 @@ class MiniBatchReport:
     put_back: tuple[str, ...] = ()
     """Queries that were planned again after a loss, before anything was done of them."""
 
+    def has(self, name: str) -> bool:
+        """Whether a query was left to it."""
+        return name in self.queries and name not in self.put_back
+
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
@@ -54,6 +57,7 @@ class BatchProgress:
 
     deadline: float | None
     elapsed: float
+    """Until now, or until it ended or was told to."""
     planning: float
     mini_batches: tuple[MiniBatchReport, ...] = ()
     doing: str = "planning"
@@ -73,11 +77,18 @@ class BatchProgress:
     def lost(self) -> Lost:
         return sum((each.lost for each in self.mini_batches), Lost())
 
+    def is_late(self, name: str) -> bool:
+        """Whether its deadline came before it was done."""
+        end, done = self.deadlines.get(name), self.finished_at.get(name)
+        if end is None:
+            return False
+        return self.elapsed >= end if done is None else done > end
+
     def why_late(self, name: str) -> str:
         """Of a query that was not done by its deadline."""
         end = self.deadlines[name]
         done, began = self.finished_at.get(name), self.began_at.get(name)
-        of = next((each for each in self.mini_batches if name in each.queries), None)
+        of = next((each for each in reversed(self.mini_batches) if each.has(name)), None)
         if done is not None and began is not None and began >= end:
             return f"no time was left for it; it was done {done - end:.1f} s late"
         if done is not None:
@@ -101,19 +112,6 @@ def _surprise(of: MiniBatchReport | None) -> str:
     return ""
 
 
-def report_of(
-    number: int, batch: MiniBatch, chains: list[PlannedChain], began: float
-) -> MiniBatchReport:
-    rows = [
-        (each.expected[0].rows[each.chain.seats[0].shape.root], len(each.chain.seats))
-        for each in chains
-    ]
-    return MiniBatchReport(
-        number,
-        tuple(query.name for query in batch.queries),
-        batch.closed_by,
-        batch.seconds,
-        began,
-        rows_read_once=sum(count for count, _ in rows),
-        rows_read_alone=sum(count * seats for count, seats in rows),
-    )
+def report_of(number: int, batch: MiniBatch, began: float) -> MiniBatchReport:
+    names = tuple(query.name for query in batch.queries)
+    return MiniBatchReport(number, names, batch.closed_by, batch.seconds, began)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headway.base.config import Settings
 from headway.base.errors import HeadwayError, RunInterrupted
 from headway.session.batch_planning import BatchOptions, BatchPlanner
-from headway.session.batch_reports import BatchProgress, MiniBatchReport, report_of
+from headway.session.batch_reports import BatchProgress, Lost, MiniBatchReport, report_of
 from headway.session.history import CostHistory
 from headway.session.keeping import Around
 from headway.session.losses import LossWatch
@@ -64,12 +64,22 @@ class BatchHandle(RunHandle):
         self._planning = options.planning
         self._mini_batches: list[MiniBatchReport] = []
         self._doing = "planning"
+        self._closed_at: float | None = None
+        """When it ended, or was told to."""
+        self._as_planned = True
+        """Whether what was done of the mini-batch is what was predicted."""
         self._shareable: dict[str, Shareable] = {}
         self._finished_at: dict[str, float] = dict(self._resumed.done_at)
         self._model = cost_model(around.settings, costs)
         self._losses = LossWatch(around, options)
         self._steps = StepRunner(
-            run, around, self._model, options, self._resumed.by_key, self._execute_step
+            run,
+            around,
+            self._model,
+            options.policy.checkpoints,
+            options.checkpoint_budget(queries),
+            self._resumed.by_key,
+            self._execute_step,
         )
 
     def _done(self) -> set[str]:
@@ -88,7 +98,7 @@ class BatchHandle(RunHandle):
             started = dict(self._started)
         return BatchProgress(
             self._options.deadline,
-            self._elapsed,
+            self._elapsed if self._closed_at is None else self._closed_at,
             self._planning,
             tuple(self._mini_batches),
             self._doing,
@@ -101,6 +111,11 @@ class BatchHandle(RunHandle):
             {name: end for name in self._queries if (end := self._deadline_of(name)) is not None},
             {name: at - self._options.began for name, at in started.items()},
         )
+
+    def cancel(self) -> None:
+        if self._closed_at is None:
+            self._closed_at = self._elapsed
+        super().cancel()
 
     # The clock.
 
@@ -171,6 +186,8 @@ class BatchHandle(RunHandle):
             under_way = progress.status in (QueryStatus.WAITING, QueryStatus.RUNNING)
             if under_way and not self._suspending:
                 self._give_up(self._queries[name], self._failure or _too_late())
+        if self._closed_at is None:
+            self._closed_at = self._elapsed
         self._end()
 
     def _work_batch(self) -> None:
@@ -187,7 +204,7 @@ class BatchHandle(RunHandle):
                 else:
                     batch = planner.next(waiting, self._time_left(waiting), self._model)
             begun = []
-            back = self._run_mini_batch(batch)
+            back = self._run_mini_batch(batch, planner.known)
             taken = {query.name for query in batch.queries} - back
             waiting = [name for name in waiting if name not in taken]
         for name in waiting if self._stopping else ():
@@ -209,10 +226,11 @@ class BatchHandle(RunHandle):
             left = query
         self._run_query(left, instead=query)
 
-    def _run_mini_batch(self, batch: MiniBatch) -> set[str]:
-        """Returns the queries that are to be planned again."""
+    def _run_mini_batch(self, batch: MiniBatch, known: frozenset[str]) -> set[str]:
+        """Returns the queries that are to be planned again. How long it took is learned from, where
+        the work was `known` for every query, and was done."""
         number, chains = len(self._mini_batches) + 1, shared_chains(batch)
-        report = report_of(number, batch, chains, self._elapsed)
+        report = report_of(number, batch, self._elapsed)
         self._mini_batches.append(report)
         self._run.append(
             MINI_BATCH,
@@ -225,13 +243,14 @@ class BatchHandle(RunHandle):
         began = time.monotonic()
         self._losses.begin()
         parts = SharedParts()
+        self._as_planned = known.issuperset(report.queries)
         back: set[str] = set()
         try:
             back = self._run_chains(batch, chains, number, parts)
         except RunInterrupted:
             self._run_alone(report.queries)  # which find that they were interrupted
         lost = self._losses.end()
-        if parts.as_planned and not (lost.executors or back or self._stopping):
+        if self._as_planned and lost == Lost() and self._all_done(report.queries):
             self._model.observe(batch.work, time.monotonic() - began)
             self._costs.keep(self._model.observations)
         self._run.append(MINI_BATCH_ENDED, None, number=number, put_back=sorted(back))
@@ -239,10 +258,23 @@ class BatchHandle(RunHandle):
             report,
             ended=self._elapsed,
             shared_steps=parts.steps,
+            rows_read_once=parts.rows_read_once,
+            rows_read_alone=parts.rows_read_alone,
             lost=lost,
             put_back=tuple(sorted(back)),
         )
         return back
+
+    def _all_done(self, names: Iterable[str]) -> bool:
+        return all(self._progress[name].status is QueryStatus.DONE for name in names)
+
+    def _tell_fallback(self, query: str | None, error: Exception, **data: Any) -> None:
+        self._as_planned = False
+        super()._tell_fallback(query, error, **data)
+
+    def _let_them_go(self) -> None:
+        self._as_planned = False  # it stood still for a while
+        super()._let_them_go()
 
     def _run_chains(
         self, batch: MiniBatch, chains: list[PlannedChain], number: int, parts: SharedParts
@@ -292,11 +324,12 @@ class BatchHandle(RunHandle):
                 step = shared_step(name, planned)
                 cuts = self._steps.cuts(step, later, self._losses.expected())
             users = [self._queries[each] for each in step.queries]
+            before = self._steps.taken_over
             parts.add(step, self._steps.run(step, cuts, users))
+            self._as_planned &= self._steps.taken_over == before
         except Exception as error:
             if self._stopping:
                 raise RunInterrupted("the batch was interrupted") from error
-            parts.as_planned = False
             if all(each in self._overdue for each in planned.queries):
                 return
             self._tell_fallback(None, error, step=name, queries=list(planned.queries))
@@ -349,7 +382,9 @@ class BatchHandle(RunHandle):
 
     def _execute_step(self, made: PlannedQuery, key: str) -> tuple[KeptResult, str]:
         """A part of a shared step to its end; its rows, and the engine that made them."""
-        query = self._placed(self._left(made, key))
+        left = self._left(made, key)
+        self._as_planned &= left is made
+        query = self._placed(left)
         if self._stopping:
             raise RunInterrupted("the batch was interrupted")
         if query.error is not None:

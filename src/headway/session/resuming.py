@@ -107,7 +107,7 @@ class Resumed:
     forming: tuple[str, ...] = ()
     """The queries of the mini-batch that was under way."""
     done_at: Mapping[str, float] = field(default_factory=dict)
-    """By query that is done: when, in seconds from the start of the run."""
+    """By query that is done: when, in seconds from when the run was asked for."""
 
     def image_of(self, name: str) -> QueryImage | None:
         """What is known of a query that was not done."""
@@ -315,7 +315,7 @@ def resumed_from(run: Run, events: Sequence[Event]) -> Resumed:
             options = data
         elif event.kind == QUERY_DONE and event.query is not None:
             results[event.query] = kept_of(data)
-            done_at[event.query] = run.seconds_until(event)
+            done_at[event.query] = run.seconds_until(event) + options.get("planned_for", 0.0)
         elif event.kind == MINI_BATCH:
             forming = tuple(data["queries"])
         elif event.kind == MINI_BATCH_ENDED:

@@ -11,11 +11,11 @@ import msgspec
 
 from headway.base.errors import InternalError
 from headway.plan.serialize import plan_to_builtins
-from headway.session.batch_planning import BatchOptions
 from headway.session.keeping import Around
 from headway.session.planning import PlannedQuery
 from headway.session.resuming import SHARED_DONE, TO_FINISH, kept_data, left_of
 from headway.session.sharing import (
+    Checkpoints,
     Piece,
     SharedPart,
     SharedStep,
@@ -43,11 +43,14 @@ class SharedParts:
         self._parts: dict[str, list[SharedPart]] = {}
         self._states: dict[str, KeptResult] = {}
         self.steps = 0
-        self.as_planned = True
-        """Whether no shared step failed: what was done is then what was predicted."""
+        self.rows_read_once = self.rows_read_alone = 0.0
 
     def add(self, step: SharedStep, kept: KeptResult) -> None:
         self.steps += 1
+        seats = step.chain.chain.seats
+        rows = step.chain.expected[0].rows[seats[0].shape.root]
+        self.rows_read_once += rows
+        self.rows_read_alone += rows * len(seats)
         self._states[step.state.state] = kept
         for query, part in step.shares():
             self._parts.setdefault(query, []).append(part)
@@ -87,19 +90,22 @@ class StepRunner:
         run: Run,
         around: Around,
         model: CostModel,
-        options: BatchOptions,
+        checkpoints: Checkpoints,
+        budget: float,
         known: Mapping[str, KeptResult],
         execute: Execute,
     ) -> None:
         self._run = run
         self._around = around
         self._model = model
-        self._checkpoints = options.policy.checkpoints
+        self._checkpoints = checkpoints
         self._known = dict(known)
         self._execute = execute
         self._serves: dict[str, tuple[str, ...]] = {}
-        self.budget = options.checkpoint_share * (options.deadline or 0.0)
+        self.budget = budget
         """Seconds that checkpoints may still take."""
+        self.taken_over = 0
+        """Parts of steps that were there already."""
 
     def serves(self, name: str) -> tuple[str, ...]:
         """The queries that a part of a step works for; a query works for itself."""
@@ -144,6 +150,7 @@ class StepRunner:
 
         known = self._known.get(piece.key)
         if known is not None:
+            self.taken_over += 1
             return known
         wanted = self._around.settings.engine.name
         made = planned_piece(piece, states, users, self._around.observed(), wanted)

@@ -44,6 +44,8 @@ class Shareable:
     query: BatchQuery
     graph: JoinGraph
     not_shared: tuple[NotShared, ...] = ()
+    known: bool = True
+    """Whether its work was estimated; what stands in its place is else a guess."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ def shareable(planned: PlannedQuery) -> Shareable:
 
 def _by_itself(planned: PlannedQuery, reason: str) -> Shareable:
     nothing = (NotShared(planned.name, "query", reason),)
-    return Shareable(planned, BatchQuery(planned.name), join_graph(planned.name, ()), nothing)
+    graph = join_graph(planned.name, ())
+    return Shareable(planned, BatchQuery(planned.name), graph, nothing, known=False)
 
 
 def _taken_apart(planned: PlannedQuery, imported: ImportedPlan) -> Shareable:

@@ -64,7 +64,7 @@ def explain(
     )
     with open_session(settings, tables or (), quiet=quiet) as session:
         queries = [asked.query(session, each.name, each.sql) for each in statements]
-        if asked.deadline is not None:
+        if asked.is_batch:
             with spinner(f"planning {plural(len(queries), 'query', 'queries')}", quiet=quiet):
                 batch = asked.explain(session, queries)
             _tell_batch(batch, picture, json=json)
