@@ -11,6 +11,8 @@ from headway.cli.interrupts import interrupts
 from headway.session.requests import Request, answer_to, ask
 from headway.storage import Run, this_process
 
+UNDER_WAY = ("running", "paused")
+"""The statuses of runs that a process drives."""
 _LOOK_SECONDS = 0.2
 
 

@@ -9,9 +9,9 @@ import typer
 
 from headway.cli import options
 from headway.cli.batch import follow_to_end, print_outcome
-from headway.cli.commands.suspend import UNDER_WAY, print_suspended, suspend_run
+from headway.cli.commands.suspend import print_suspended, suspend_run
 from headway.cli.output import print_json, stderr, stdout
-from headway.cli.requests import check_status
+from headway.cli.requests import UNDER_WAY, check_status
 from headway.cli.sessions import open_session
 from headway.cli.stores import find_run
 from headway.storage import Run

@@ -11,14 +11,12 @@ from rich.text import Text
 
 from headway.cli import options
 from headway.cli.output import bytes_text, duration_text, plural, print_json, stdout
-from headway.cli.requests import ask_until, check_status
+from headway.cli.requests import UNDER_WAY, ask_until, check_status
 from headway.cli.steps import spinner
 from headway.cli.stores import find_run
 from headway.session.requests import Request
 from headway.session.resuming import IMAGE
 from headway.storage import Run
-
-UNDER_WAY = ("running", "paused")
 
 
 def suspend(

@@ -7,15 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from headway.base.errors import HeadwayError
 from headway.cli import options
-from headway.cli.commands.suspend import UNDER_WAY, print_suspended, suspend_run
+from headway.cli.commands.suspend import print_suspended, suspend_run
 from headway.cli.output import duration_text, plural, print_json, stdout
 from headway.cli.steps import spinner
 from headway.cli.stores import open_existing_store
 from headway.cli.urgent import running_here
-from headway.storage import Run, is_gone
+from headway.storage import ProcessRecord, Run, is_gone
 
 _LOOK_SECONDS = 0.05
 _PATIENCE = 30.0
@@ -48,12 +49,13 @@ def vacate(
 
     All runs of the store whose drivers are processes of this machine are suspended at the same
     time. The machine is free when nothing of them is under way and their drivers have ended; a
-    driver that does other things beside, such as a notebook, is named and left alone.
+    driver that does other things beside, such as a notebook, is named and left alone. Where a run
+    could not be suspended it goes on, and the exit code is 1.
     """
     settings = options.settings_from(config, assignments, store=store)
     seconds = None if within is None else options.seconds_of(within, "--within")
     reached = open_existing_store(settings.store.url)
-    runs = [] if reached is None else running_here(reached, *UNDER_WAY)
+    runs = [] if reached is None else running_here(reached)
     runs = [run for run in runs if driver is None or run.driver().pid == driver]
     began = time.monotonic()
 
@@ -70,38 +72,46 @@ def vacate(
     ):
         suspended = list(pool.map(suspend, runs))
         idle = time.monotonic() - began
-        there = _still_there(runs)
+        going_on = [run for run, each in zip(runs, suspended, strict=True) if "error" in each]
+        there = _still_there({run.driver() for run in runs} - {run.driver() for run in going_on})
     told: dict[str, Any] = {
         "runs": suspended,
         "seconds_to_suspend": round(idle, 3),
         "seconds": round(time.monotonic() - began, 3),
         "drivers_left": there,
+        "runs_left": [run.run_id for run in going_on],
     }
     if json:
         print_json(told)
-        return
-    console = stdout()
-    for each in suspended:
+    else:
+        _print_vacated(told, stdout())
+    raise typer.Exit(int(bool(going_on)))
+
+
+def _print_vacated(told: dict[str, Any], console: Console) -> None:
+    for each in told["runs"]:
         if "error" in each:
             console.print(f"run {each['run']} is {each['status']}: {each['error']}", style="red")
         else:
             print_suspended(each, console)
-    if not runs:
+    if not told["runs"]:
         console.print("nothing runs here: the machine is free")
-    elif there:
-        processes = ", ".join(map(str, there))
+    elif told["runs_left"]:
+        left = ", ".join(told["runs_left"])
+        console.print(f"the machine is not free, as this could not be suspended: {left}")
+    elif told["drivers_left"]:
+        processes = ", ".join(map(str, told["drivers_left"]))
         console.print(
-            f"nothing is under way after {duration_text(idle)}; of the drivers there are still: "
-            f"{processes}"
+            f"nothing is under way after {duration_text(told['seconds_to_suspend'])}; of the "
+            f"drivers there are still: {processes}"
         )
     else:
         console.print(f"the machine is free after {duration_text(told['seconds'])}")
 
 
-def _still_there(runs: list[Run]) -> list[int]:
-    """The drivers that have not ended a while after their runs were suspended."""
+def _still_there(drivers: set[ProcessRecord]) -> list[int]:
+    """Those that have not ended a while after their runs were suspended."""
     until = time.monotonic() + _PATIENCE
-    drivers = {run.driver() for run in runs}
     while drivers and time.monotonic() < until:
         drivers = {driver for driver in drivers if not is_gone(driver)}
         time.sleep(_LOOK_SECONDS)

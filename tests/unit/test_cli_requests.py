@@ -1,0 +1,84 @@
+"""Commands that ask the drivers of runs, without a Spark: what drivers do is told here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headway.base.errors import StoreFull
+from headway.cli import main as cli
+from headway.cli.urgent import others_paused
+from headway.session.requests import Request, Routines, answer, take_requests
+from headway.storage import QueryRecord, Run, new_manifest, open_store, this_process
+from headway.storage.processes import _started
+
+Drive = Callable[[Callable[[Run, Request], None]], Run]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+@pytest.fixture
+def drive(store: str) -> Iterator[Drive]:
+    """Runs of another process of this machine, which does as it is told to with requests."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    driver = msgspec.structs.replace(this_process(), pid=process.pid, started=_started(process.pid))
+    beside = Routines()
+
+    def start(obey: Callable[[Run, Request], None]) -> Run:
+        manifest = new_manifest([QueryRecord("q", "SELECT 1")])
+        run = Run.create(open_store(store), msgspec.structs.replace(manifest, driver=driver))
+        beside.every(0.02, lambda: take_requests(run, lambda request: obey(run, request)))
+        return run
+
+    yield start
+    beside.close()
+    process.communicate(b"\n", timeout=30)
+
+
+def fails(run: Run, request: Request) -> None:
+    raise StoreFull("no room for its states")
+
+
+def suspends(run: Run, request: Request) -> None:
+    run.suspend()
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_machine_is_not_free_while_a_run_goes_on(
+    store: str, drive: Drive, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
+    """And nobody waits for its driver."""
+    drive(suspends)
+    going_on = drive(fails)
+    assert cli.main(["vacate", "--store", store, *options]) == 1
+    told = capsys.readouterr().out
+    assert "no room for its states" in told
+    if options:
+        found = json.loads(told.splitlines()[-1])
+        assert found["runs_left"] == [going_on.run_id]
+        assert sorted(each["status"] for each in found["runs"]) == ["running", "suspended"]
+    else:
+        assert f"not free, as this could not be suspended: {going_on.run_id}" in told
+
+
+def test_urgent_queries_hold_what_others_have_paused(store: str, drive: Drive) -> None:
+    asked: list[Request] = []
+
+    def pauses(run: Run, request: Request) -> None:
+        asked.append(request)
+        answer(run, request, {"status": "paused"})
+
+    run = drive(pauses)
+    run.pause()
+    with others_paused(store, quiet=True) as paused:
+        assert paused == (run.run_id,)
+        assert [(each.what, each.holder) for each in asked] == [("pause", this_process())]
