@@ -186,11 +186,14 @@ def test_a_pause_of_a_run_that_was_resumed(make_session: Callable[..., Session])
     """What the image before had is still there for what goes on, or the new one has it."""
     session = make_session()
     first = suspended(session, SLOW, 1)
-    before = images_of(session, first.id)[-1]["states"]
-    assert before
+    before = images_of(session, first.id)[-1]
+    assert before["states"]
     handle = session.resume(first.id)
-    while not running_of(handle):
+    while not (found := handle.standings()) and not handle.finished:
         time.sleep(0.001)
+    (stand,) = found.values()
+    behind = before["progress"]["query"][2]
+    assert stand.prospect.done > behind, "the work of the former driver counts as well"
     handle.pause()
     handle.go_on()
     handle.wait()
@@ -233,6 +236,7 @@ def test_what_is_kept_outlives_a_suspension_that_fails(
     with pytest.raises(HeadwayError):
         handle.suspend(NOW)
     store.before = lambda path: None
+    assert not any(each.paused for each in running_of(handle)), "nothing was stopped"
     handle.cancel()
     handle.join(20)
     summary = Run.open(session.store, handle.id).summary()
@@ -312,14 +316,25 @@ def test_a_paused_run_is_cancelled(make_session: Callable[..., Session]) -> None
 
 
 def test_urgent_queries_come_first(make_session: Callable[..., Session]) -> None:
+    """The others go on after them, also where the store does not take that at once."""
     session = make_session()
+    store = watched(session)
     slow = session.run(SLOW)
     assert await_stages(slow, 1)
     urgent = session.run("select count(*) as n from nation", urgent=True)
     assert slow.paused
+    failed: list[str] = []
+
+    def fail_once(path: str) -> None:
+        if f"{slow.id}/events" in path and not failed:
+            failed.append(path)
+            raise StoreFull(f"no room for {path}")
+
+    store.before = fail_once
     urgent.wait()
     assert urgent.arrow().to_pylist() == [{"n": 25}]
     slow.wait()
+    assert failed
     assert slow._queries["query"].states, "it began anew"
     assert same_rows(slow.arrow(), slow_rows(session))
     kinds = [event.kind for event in Run.open(session.store, slow.id).events()]

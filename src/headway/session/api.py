@@ -550,8 +550,10 @@ class Session:
         The Spark session stays open."""
         for run in self._runs:
             if run.paused:
-                with suppress(HeadwayError):  # it has ended meanwhile
+                try:
                     run.suspend()
+                except HeadwayError:  # nobody else will let it go on
+                    run.let_go(None)
             run.join()
         forget(self._preempted)
         self._observer.shutdown()
@@ -577,8 +579,7 @@ def open_session(
 
 def _let_go(paused: Iterable[RunHandle], holder: str) -> None:
     for run in paused:
-        with suppress(HeadwayError):  # it has ended meanwhile
-            run.go_on(holder)
+        run.let_go(holder)
 
 
 def _check_tables(

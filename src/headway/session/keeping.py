@@ -289,10 +289,11 @@ class Keeping:
         standing = self._keeper(running).stand()
         if standing is None:
             return None
-        share = self._share_done(running.query, standing)
-        return Stand(
-            standing, share, prospect(standing, running.seconds, share, self._around.speed)
-        )
+        share, speed = self._share_done(running.query, standing), self._around.speed
+        costs = prospect(standing, running.behind + running.seconds, share, speed)
+        # The share is that of the work which this driver began with.
+        left = prospect(standing, running.seconds, share, speed).left
+        return Stand(standing, share, replace(costs, left=left))
 
     def _work(self, running: Running) -> Work:
         return Work(running.began, lambda standing: self._share_done(running.query, standing))

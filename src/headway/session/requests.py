@@ -102,11 +102,19 @@ class Routines:
 
     def every(self, seconds: float, act: Callable[[], None]) -> None:
         """Begins at once. What fails, such as a store that cannot be reached, is tried again."""
+        self._start(seconds, act, once=False)
 
+    def until_done(self, seconds: float, act: Callable[[], None]) -> None:
+        """Until it does not fail."""
+        self._start(seconds, act, once=True)
+
+    def _start(self, seconds: float, act: Callable[[], None], *, once: bool) -> None:
         def work() -> None:
             while True:
                 with suppress(Exception):
                     act()
+                    if once:
+                        return
                 if self._closed.wait(seconds):
                     return
 

@@ -333,6 +333,14 @@ class RunHandle:
                 self._let_them_go()
             self._holders = others
 
+    def let_go(self, holder: ProcessRecord | str | None) -> None:
+        """As `go_on`, for one who does not wait for it: where the store fails, it is tried again
+        until that works."""
+        try:
+            self.go_on(holder)
+        except HeadwayError:
+            self._beside.until_done(LOOK_SECONDS, lambda: self.go_on(holder))
+
     @property
     def paused(self) -> bool:
         return not self._may_go.is_set() and not self._stopping and self._thread.is_alive()
@@ -367,11 +375,12 @@ class RunHandle:
                 raise WrongUsage(f"run {self.id} is not running: there is nothing to suspend")
             was_paused = self.paused
             self._may_go.clear()
-            running = dict(self._running)
-            for each in running.values():
-                each.paused = True
         try:
             self._announce()
+            with self._lock:  # only what is stopped now is begun again when it ends
+                running = dict(self._running)
+                for each in running.values():
+                    each.paused = True
             self._keeping.stop(running, wait, until, self._is_over)
             self._stopped_at = time.monotonic()
             while any(not self._is_over(name, each) for name, each in running.items()):

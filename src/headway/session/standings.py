@@ -9,7 +9,9 @@ from headway.plan.graph import walk
 from headway.plan.nodes import Node, QueryPlan, StateScan
 from headway.plan.printer import print_plan
 from headway.session.history import StoreSpeed
+from headway.session.keepers import HeldState, Standing
 from headway.session.resuming import Origin, Resumed, with_origins
+from headway.session.snapshots import Prospect, prospect
 
 if TYPE_CHECKING:
     from headway.session.keeping import Stand
@@ -19,12 +21,28 @@ DONE, HELD, LEFT = "done", "held", "left"
 
 def stand_to_builtins(stand: Stand) -> dict[str, Any]:
     """For `headway show`."""
-    standing, costs = stand.standing, stand.prospect
+    return _told(stand.standing, stand.share_done, stand.prospect)
+
+
+def image_to_builtins(resumed: Resumed, speed: StoreSpeed) -> dict[str, Any]:
+    """The same of an image, for queries that nobody runs at the moment."""
+    found: dict[str, Any] = {}
+    for name, image in resumed.images().items():
+        held = {
+            state: HeldState(float(kept.rows), float(kept.bytes), kept=True)
+            for state, kept in image.states.items()
+        }
+        standing = Standing(image.plan, held, image.finished, image.total, image.origins)
+        found[name] = _told(standing, None, prospect(standing, image.seconds, 0.0, speed))
+    return found
+
+
+def _told(standing: Standing, share_done: float | None, costs: Prospect) -> dict[str, Any]:
     sizes = {name: (state.rows, state.bytes) for name, state in standing.states.items()}
     return {
         "pipelines_done": standing.finished,
         "pipelines_total": standing.total,
-        "share_done": round(stand.share_done, 4),
+        "share_done": None if share_done is None else round(share_done, 4),
         "states": {
             name: {"rows": state.rows, "bytes": state.bytes, "kept": state.kept}
             for name, state in standing.states.items()
@@ -36,32 +54,6 @@ def stand_to_builtins(stand: Stand) -> dict[str, Any]:
         "moving_pays": costs.pays,
         "plan": standing_text(standing.plan, sizes, standing.origins),
     }
-
-
-def image_to_builtins(resumed: Resumed, speed: StoreSpeed) -> dict[str, Any]:
-    """The same of an image, for queries that nobody runs at the moment."""
-    found: dict[str, Any] = {}
-    for name, image in resumed.images().items():
-        kept = {
-            state: (float(each.rows), float(each.bytes)) for state, each in image.states.items()
-        }
-        reading = speed.seconds(image.bytes) if kept else image.seconds
-        found[name] = {
-            "pipelines_done": image.finished,
-            "pipelines_total": image.total,
-            "share_done": None,
-            "states": {
-                state: {"rows": rows, "bytes": size, "kept": True}
-                for state, (rows, size) in kept.items()
-            },
-            "seconds_done": round(image.seconds, 3),
-            "seconds_left": None,
-            "seconds_to_move": round(reading, 3),
-            "seconds_to_restart": round(image.seconds, 3),
-            "moving_pays": reading < image.seconds,
-            "plan": standing_text(image.plan, kept, image.origins),
-        }
-    return found
 
 
 def standing_text(
