@@ -268,6 +268,7 @@ def test_commands_are_not_run_again(session: Session) -> None:
             session.spark.sql("truncate table written")
         else:
             raise AssertionError("the query was always quicker")
+        session.check_tables(handle.id)
         session.resume(handle.id).wait()
         assert session.spark.table("written").count() == 1
     finally:

@@ -128,4 +128,17 @@ def test_tables_are_the_same_wherever_they_are() -> None:
     assert changed_tables(before, moved) == ()
     assert changed_tables(before, [record("t", ("a/1", 5, "x"))]) == ("t",)
     assert changed_tables(before, [record("u", ("b", 1, "other"))]) == ("u",)
-    assert changed_tables(before, [record("new", ("n", 1, "n"))]) == ()
+    assert changed_tables(before, [record("new", ("n", 1, "n"))]) == ("new",)
+    assert changed_tables(before, [record("other_name", ("b", 1, "z"))]) == ()
+    assert changed_tables(before, [record("t", ("a/1", -1, ""))]) == (), "only Spark can read it"
+
+
+def test_partitions_are_data() -> None:
+    def record(root: str | None, *paths: str) -> TableRecord:
+        files = tuple(FileFingerprint(path, 5, "same") for path in paths)
+        return TableRecord("t", "parquet", files, root)
+
+    before = [record("a", "a/day=1/x", "a/day=2/y")]
+    assert changed_tables(before, [record("b/c=1", "b/c=1/day=2/1", "b/c=1/day=1/2")]) == ()
+    assert changed_tables(before, [record("a", "a/day=1/x", "a/day=3/y")]) == ("t",)
+    assert changed_tables(before, [record(None, "a/day=1/x", "a/day=2/y")]) == ("t",)

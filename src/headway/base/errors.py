@@ -77,6 +77,12 @@ class PlanNotRunnable(HeadwayError):
     name = "PLAN_NOT_RUNNABLE"
 
 
+class PlanNotResumable(HeadwayError):
+    """What is left of a query cannot be told to another session."""
+
+    name = "PLAN_NOT_RESUMABLE"
+
+
 class NotSupported(HeadwayError):
     """Something that the pipelined engine's kernels cannot do exactly as Spark does it."""
 

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 from headway.base.config import SETTINGS, Settings, load_settings
 from headway.base.errors import (
     HeadwayError,
+    PieceMissing,
     PlanNotImportable,
+    PlanNotResumable,
     StoreCorrupt,
-    TableChanged,
     WrongUsage,
 )
+from headway.plan.serialize import plan_from_builtins
 from headway.session.batch_options import (
     batch_age,
     checked_options,
@@ -44,27 +46,34 @@ from headway.session.planning import (
     SPARK,
     PlannedQuery,
     Shapes,
-    changed_tables,
-    tables_in,
+    is_portable,
     tables_of,
-    unreadable_tables,
     without_plan,
 )
 from headway.session.preemption import forget, vacate_when_terminated
-from headway.session.requests import open_requests
-from headway.session.resuming import (
-    Resumed,
-    known_rows,
-    left_of,
-    resumed_from,
-    with_present_tables,
+from headway.session.present_tables import (
+    PresentTables,
+    check_tables,
+    known_tables,
+    present_tables,
+    record_moved,
 )
+from headway.session.requests import open_requests
+from headway.session.resuming import Resumed, known_rows, left_of, resumed_from
 from headway.session.reusing import ReusableStates
 from headway.session.runs import RunHandle
 from headway.session.sharing import shareable
 from headway.session.suspending import Suspension
 from headway.session.workers import Workers
-from headway.storage import LOST_SECONDS, Run, TableRecord, new_manifest, open_store, sweep_runs
+from headway.storage import (
+    LOST_SECONDS,
+    Event,
+    Run,
+    TableRecord,
+    new_manifest,
+    open_store,
+    sweep_runs,
+)
 from headway.workloads.tables import find_tables
 
 if TYPE_CHECKING:
@@ -88,6 +97,8 @@ class Query:
     """In a batch: seconds from its start, where the query has a deadline of its own."""
     priority: float = 0.0
     """In a batch: queries with a higher one are taken first."""
+    plan: QueryPlan | None = None
+    """Of a run that is resumed: what a DataFrame of its first session was."""
 
 
 class Session:
@@ -194,9 +205,15 @@ class Session:
         """Raises what resuming the run here would, if its tables are not those that it began with:
         worth knowing before it is stopped elsewhere."""
         run = Run.open(self.store, run_id)
-        queries = [Query(record.name, record.sql) for record in run.manifest.queries]
-        planned = self._planned_again(run, queries, Resumed(), batch=True)
-        _check_tables(run, run.manifest.tables, tables_of(planned), unchecked=unchecked)
+        events, resumed = _what_is_left(run)
+        known = known_tables(run, events, resumed)
+        queries = [
+            query
+            for query in _queries_of(run, {}, {})
+            if query.sql or query.plan is not None  # or its driver tells whether it can go on
+        ]
+        planned = self._planned_again(run, queries, resumed, known, batch=True)
+        check_tables(run, known, present_tables(run, planned), unchecked=unchecked)
 
     def _pause_others(self, holder: str, paused: list[RunHandle]) -> None:
         """Adds to `paused` what is then held."""
@@ -270,56 +287,47 @@ class Session:
         resumed = resumed_from(run, events)
         asked = resumed.options
         if deadline is not None and not asked:
-            raise WrongUsage(f"run {run_id} is no batch: it has no deadline")
+            raise WrongUsage(
+                f"run {run_id} is no batch: it has no deadline",
+                hint="resume it without --deadline",
+            )
         options = options_left(run, asked, deadline, self._batch_options) if asked else None
         own = asked.get("deadlines", {})
         if deadline is not None:
             own = {name: end for name, end in own.items() if end > batch_age(run, asked)}
-        queries = [
-            Query(
-                record.name,
-                record.sql,
-                None,
-                own.get(record.name),
-                asked.get("priorities", {}).get(record.name, 0.0),
-            )
-            for record in run.manifest.queries
-        ]
-        nameless = [query.name for query in queries if not query.sql]
-        if nameless:
-            raise WrongUsage(
-                f"{', '.join(nameless)} was made as a DataFrame: its text is not known",
-                hint="queries that are to be resumed are given as SQL",
-            )
-        planned = self._planned_again(run, queries, resumed, batch=options is not None)
-        known = (*run.manifest.tables, *resumed.tables)
-        now = tables_of(planned)
-        if resumed.tables:
-            now += tables_in(resumed.plans.values())
-        _check_tables(run, known, now, unchecked=unchecked)
-        _check_plans(run, planned, resumed)
-
-        def here(plan: QueryPlan) -> QueryPlan:
-            return with_present_tables(plan, known, planned)
-
+        known = known_tables(run, events, resumed)
+        queries = _queries_of(run, own, asked.get("priorities", {}))
+        planned = self._planned_again(run, queries, resumed, known, batch=options is not None)
+        here = PresentTables(known, planned)
         resumed = replace(
             resumed,
-            plans={name: here(plan) for name, plan in resumed.plans.items()},
-            begun={key: here(plan) for key, plan in resumed.begun.items()},
+            plans={name: here.plan(plan) for name, plan in resumed.plans.items()},
+            begun={key: here.plan(plan) for key, plan in resumed.begun.items()},
         )
+        present = present_tables(run, planned, [*resumed.plans.values(), *resumed.begun.values()])
+        check_tables(run, known, present, unchecked=unchecked)
+        _check_plans(run, planned, resumed)
         of_the_former_driver = open_requests(run)
         run.take_over(resumed.events)
         run.remove_pieces(of_the_former_driver)
+        record_moved(run, known, present)
         if options is not None:
             record_batch(run, planned, options, asked.get("failures_per_hour"))
             return self._start_batch(run, planned, options, resumed)
         return self._start_run(run, planned, resumed)
 
     def _planned_again(
-        self, run: Run, queries: list[Query], resumed: Resumed, *, batch: bool
+        self,
+        run: Run,
+        queries: list[Query],
+        resumed: Resumed,
+        known: Sequence[TableRecord],
+        *,
+        batch: bool,
     ) -> list[PlannedQuery]:
         """The queries that are left, planned; those that are done need no plan. Commands were run
-        when the run began, and are not run again."""
+        when the run began, and are not run again. What was a DataFrame is read from its plan; one
+        that had none is whatever its image says."""
         left = [query for query in queries if query.name not in resumed.results]
         for query in left:
             if self._is_command(query.sql):
@@ -327,21 +335,32 @@ class Session:
                     f"{query.name} is a command, which was run when run {run.run_id} began",
                     hint="run what is left of its queries in a new run",
                 )
-        again: list[PlannedQuery] = []
-        if left:
-            again = self._plan_batch(left) if batch else self.plan(left)
-        records = {record.name: record for record in run.manifest.queries}
-        for planned in again:
-            record = records[planned.name]
-            was_planned = record.plan is not None or record.not_imported is not None
-            if planned.error is not None and was_planned:
-                raise planned.error  # such as of a table that is not known here
+            if not query.sql and query.plan is None and query.name not in resumed.plans:
+                raise PlanNotResumable(
+                    f"{query.name} was a DataFrame over data of its session alone: run "
+                    f"{run.run_id} has nothing to go on with it",
+                    hint="run it again, and what is left of the other queries, in a new run",
+                )
+        plan = self._plan_batch if batch else self.plan
+        texts = [query for query in left if query.sql]
+        again = plan(texts) if texts else []
+        here = PresentTables(known, again)
+        frames = [self._framed(query, here) for query in left if query.plan is not None]
+        again += plan(frames) if frames else []
+        _raise_new_errors(run, again)
         found = {planned.name: planned for planned in again}
-        done = [
+        others = [
             PlannedQuery(q.name, q.sql, None, deadline=q.deadline, priority=q.priority)
             for q in queries
         ]
-        return [found.get(planned.name, planned) for planned in done]
+        return [found.get(planned.name, planned) for planned in others]
+
+    def _framed(self, query: Query, here: PresentTables) -> Query:
+        """A query that has a plan alone, as a DataFrame of this session."""
+        from headway.spark.frames import frame_of
+
+        assert query.plan is not None
+        return replace(query, frame=frame_of(self.spark, here.plan(query.plan)))
 
     def _is_command(self, text: str) -> bool:
         from headway.spark.catalyst import is_action
@@ -582,25 +601,40 @@ def _let_go(paused: Iterable[RunHandle], holder: str) -> None:
         run.let_go(holder)
 
 
-def _check_tables(
-    run: Run, known: Iterable[TableRecord], now: Iterable[TableRecord], *, unchecked: bool
-) -> None:
-    """What a run has kept is of the rows that its tables had when it began."""
-    before, present = list(known), list(now)
-    changed = changed_tables(before, present)
-    if changed:
-        raise TableChanged(
-            f"{', '.join(changed)} changed since run {run.run_id} began: its kept results are of "
-            "the former rows",
-            hint="run the queries again",
-        )
-    unknown = unreadable_tables([*before, *present])
-    if unknown and not unchecked:
-        raise TableChanged(
-            f"only Spark can read the files of {', '.join(unknown)}: nobody can tell whether they "
-            f"are those that run {run.run_id} began with",
-            hint="if you know that they are, go on with --unchecked",
-        )
+def _what_is_left(run: Run) -> tuple[tuple[Event, ...], Resumed]:
+    """Of a run that goes on: while an image is read, the next one may take its place."""
+    while True:
+        events = run.events()
+        try:
+            return events, resumed_from(run, events)
+        except PieceMissing:
+            if len(run.events()) == len(events):
+                raise
+
+
+def _queries_of(
+    run: Run, deadlines: Mapping[str, float], priorities: Mapping[str, float]
+) -> list[Query]:
+    """As the run has them: with their texts, or the plans of those that were DataFrames."""
+    found = []
+    for record in run.manifest.queries:
+        plan = None
+        if not record.sql and record.plan is not None:
+            plan = plan_from_builtins(record.plan)
+            plan = plan if is_portable(plan) else None
+        deadline, priority = deadlines.get(record.name), priorities.get(record.name, 0.0)
+        found.append(Query(record.name, record.sql, None, deadline, priority, plan))
+    return found
+
+
+def _raise_new_errors(run: Run, queries: Iterable[PlannedQuery]) -> None:
+    """Such as of a table that is not known here."""
+    records = {record.name: record for record in run.manifest.queries}
+    for planned in queries:
+        record = records[planned.name]
+        was_planned = record.plan is not None or record.not_imported is not None
+        if planned.error is not None and was_planned:
+            raise planned.error
 
 
 def _check_plans(run: Run, queries: Iterable[PlannedQuery], resumed: Resumed) -> None:
@@ -612,7 +646,9 @@ def _check_plans(run: Run, queries: Iterable[PlannedQuery], resumed: Resumed) ->
             if plan.names != names:
                 raise StoreCorrupt(
                     f"the image of query {query.name} in run {run.run_id} is of another query: "
-                    f"it has the columns {', '.join(plan.names)}, not {', '.join(names)}"
+                    f"it has the columns {', '.join(plan.names)}, not {', '.join(names)}",
+                    hint="resume the run where its tables and views are what they were, or run the "
+                    "query again",
                 )
 
 

@@ -21,7 +21,7 @@ from headway.plan.printer import describe, print_plan
 from headway.plan.reduction import reduce_by_joins
 from headway.plan.serialize import plan_to_builtins
 from headway.plan.sides import choose_build_sides
-from headway.plan.sources import FileSource, Source
+from headway.plan.sources import FileSource, SessionSource, Source
 from headway.plan.statistics import TableStatistics, source_statistics
 from headway.storage import FileFingerprint, QueryRecord, TableRecord, fingerprint_files
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 SPARK = "spark"
 PIPELINED = "pipelined"
 _MOST_SHAPES = 200
+
+Content = tuple[tuple[int, str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,20 @@ class PlannedQuery:
     def pipelines(self) -> Pipelines | None:
         return None if self.plan is None else pipelines_of(self.plan)
 
+    @property
+    def whole_plan(self) -> QueryPlan | None:
+        """Without the states that it reads in place of its own work, where it is known."""
+        return self.imported.plan if self.states and self.imported is not None else self.plan
+
+    @property
+    def travels(self) -> bool:
+        """Whether another session can run it: it has a text, or a plan that reads no data of this
+        one."""
+        plan = self.whole_plan
+        return bool(self.sql) or (plan is not None and is_portable(plan))
+
     def record(self) -> QueryRecord:
-        plan = None if self.plan is None else plan_to_builtins(self.plan)
+        plan = None if self.whole_plan is None else plan_to_builtins(self.whole_plan)
         return QueryRecord(self.name, self.sql, plan, self.not_imported)
 
     def explain(self) -> str:
@@ -221,50 +235,61 @@ def without_plan(query: PlannedQuery, error: PlanNotImportable) -> PlannedQuery:
     return replace(query, not_imported=error.message)
 
 
-def tables_of(queries: list[PlannedQuery]) -> tuple[TableRecord, ...]:
-    """Every table of files that the plans read, once, with the fingerprints of its files."""
-    return tables_in(query.plan for query in queries if query.plan is not None)
+def tables_of(queries: Iterable[PlannedQuery]) -> tuple[TableRecord, ...]:
+    """Every table of files that the queries read, once, with the fingerprints of its files: those
+    too that are behind states of other runs."""
+    found = (query.whole_plan for query in queries)
+    return tables_in(plan for plan in found if plan is not None)
 
 
 def tables_in(plans: Iterable[QueryPlan]) -> tuple[TableRecord, ...]:
     sources: dict[str, FileSource] = {}
     for plan in plans:
-        for node in walk(plan.root):
-            if isinstance(node, Scan) and isinstance(node.source, FileSource):
-                sources.setdefault(f"{node.source.table} {node.source.files}", node.source)
-    return tuple(
-        TableRecord(source.table, source.format, fingerprints_of(source))
-        for source in sources.values()
-    )
+        for source in file_sources(plan):
+            sources.setdefault(f"{source.table} {source.files}", source)
+    return tuple(map(table_of, sources.values()))
+
+
+def file_sources(plan: QueryPlan) -> list[FileSource]:
+    scans = (node for node in walk(plan.root) if isinstance(node, Scan))
+    return [scan.source for scan in scans if isinstance(scan.source, FileSource)]
+
+
+def is_portable(plan: QueryPlan) -> bool:
+    """Whether it reads no data that only the session which made it can reach."""
+    scans = (node for node in walk(plan.root) if isinstance(node, Scan))
+    return not any(isinstance(scan.source, SessionSource) for scan in scans)
 
 
 def changed_tables(before: Iterable[TableRecord], now: Iterable[TableRecord]) -> tuple[str, ...]:
-    """The tables of now that hold other data than those of the same name did before. Where the
-    files are, and what they are called, does not count."""
-    known: dict[str, list[tuple[tuple[int, str], ...]]] = {}
-    for table in before:
-        known.setdefault(table.name, []).append(content_of(table.files))
-    return tuple(
-        dict.fromkeys(
-            table.name
-            for table in now
-            if table.name in known and content_of(table.files) not in known[table.name]
-        )
-    )
+    """The tables of now whose data none of those before had. What tables are called, and where
+    their files are, does not count; nothing is said of files that only Spark can read."""
+    known = {content_of(table) for table in before}
+    changed = (t.name for t in now if not is_unreadable(t) and content_of(t) not in known)
+    return tuple(dict.fromkeys(changed))
 
 
-def unreadable_tables(tables: Iterable[TableRecord]) -> tuple[str, ...]:
-    """Those whose files only Spark can read."""
-    unknown = (t.name for t in tables if any(file.size < 0 for file in t.files))
-    return tuple(dict.fromkeys(unknown))
+def is_unreadable(table: TableRecord) -> bool:
+    """Whether only Spark can read its files."""
+    return any(file.size < 0 for file in table.files)
 
 
-def content_of(files: Iterable[FileFingerprint]) -> tuple[tuple[int, str], ...]:
-    """What files hold, apart from where they are and what they are called."""
-    return tuple(sorted((file.size, file.digest) for file in files))
+def content_of(table: TableRecord) -> Content:
+    """What a table holds, apart from what it is called and where it is. The folders of partitions
+    are data as well."""
+    return tuple(sorted((f.size, f.digest, _partition(f.path, table.root)) for f in table.files))
 
 
-def fingerprints_of(source: FileSource) -> tuple[FileFingerprint, ...]:
+def _partition(file: str, root: str | None) -> str:
+    return "" if root is None else file.rpartition("/")[0].removeprefix(root).strip("/")
+
+
+def table_of(source: FileSource) -> TableRecord:
+    """With the fingerprints of its files as they are now."""
+    return TableRecord(source.table, source.format, _fingerprints(source), source.root)
+
+
+def _fingerprints(source: FileSource) -> tuple[FileFingerprint, ...]:
     """Without size and content where only Spark can reach the files (a Hadoop store, its own
     credentials)."""
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +20,9 @@ from headway.base.errors import FormatNotReadable, StoreCorrupt
 from headway.plan.canonical import row_keys
 from headway.plan.expressions import column_reference
 from headway.plan.graph import replace_nodes, walk, with_root
-from headway.plan.nodes import Named, Node, Project, QueryPlan, Scan, StateScan
+from headway.plan.nodes import Named, Node, Project, QueryPlan, StateScan
 from headway.plan.serialize import plan_from_builtins, plan_to_builtins
-from headway.plan.sources import FileSource
-from headway.session.planning import (
-    PlannedQuery,
-    content_of,
-    fingerprints_of,
-    statistics_of,
-    with_engine,
-)
+from headway.session.planning import PlannedQuery, statistics_of, with_engine
 from headway.storage import QUERY_DONE, Event, Run, TableRecord
 
 if TYPE_CHECKING:
@@ -44,6 +37,7 @@ IMAGE = "image"
 STATES, IMAGES = "states", "images"
 """Folders of a run."""
 IMAGE_VERSION = 1
+_RUN_AGAIN = "bring the run back from a copy of the store, or run its queries again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,13 +271,19 @@ def _read_image(run: Run, piece: str) -> _ImageRecord:
             )
         image = msgspec.json.decode(data, type=_ImageRecord)
     except msgspec.MsgspecError as error:
-        raise StoreCorrupt(f"{piece} of run {run.run_id} is no image: {error}") from error
+        raise StoreCorrupt(
+            f"{piece} of run {run.run_id} is no image: {error}", hint=_RUN_AGAIN
+        ) from error
     if image.run != run.run_id:
-        raise StoreCorrupt(f"{piece} of run {run.run_id} is an image of run {image.run}")
+        raise StoreCorrupt(
+            f"{piece} of run {run.run_id} is an image of run {image.run}", hint=_RUN_AGAIN
+        )
     present = _texts(run)
     for name, text in image.texts.items():
         if present.get(name) != text:
-            raise StoreCorrupt(f"{piece} of run {run.run_id}: {name} is of another query")
+            raise StoreCorrupt(
+                f"{piece} of run {run.run_id}: {name} is of another query", hint=_RUN_AGAIN
+            )
     return image
 
 
@@ -359,39 +359,6 @@ def resumed_from(run: Run, events: Sequence[Event]) -> Resumed:
         forming,
         done_at,
     )
-
-
-def with_present_tables(
-    plan: QueryPlan, tables: Iterable[TableRecord], queries: Iterable[PlannedQuery]
-) -> QueryPlan:
-    """The plan over the tables where the queries find them now. `tables` are those that it was made
-    for; that those of the same names hold the same data was checked."""
-    sources = {
-        node.source
-        for query in queries
-        if query.imported is not None
-        for node in walk(query.imported.plan.root)
-        if isinstance(node, Scan) and isinstance(node.source, FileSource)
-    }
-    missing = [
-        node
-        for node in walk(plan.root)
-        if isinstance(node, Scan)
-        and isinstance(node.source, FileSource)
-        and node.source not in sources
-    ]
-    if not missing:
-        return plan
-    before = {tuple(file.path for file in table.files): content_of(table.files) for table in tables}
-    present = {(source.table, content_of(fingerprints_of(source))): source for source in sources}
-    replaced: dict[Node, Node] = {}
-    for node in missing:
-        assert isinstance(node.source, FileSource)
-        content = before.get(node.source.files)
-        found = None if content is None else present.get((node.source.table, content))
-        if found is not None:
-            replaced[node] = replace(node, source=found)
-    return with_root(plan, replace_nodes(plan.root, replaced))
 
 
 def kept_data(kept: KeptResult) -> dict[str, Any]:

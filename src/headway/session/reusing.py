@@ -32,14 +32,12 @@ from headway.plan.nodes import (
 )
 from headway.plan.sources import FileSource, SessionSource
 from headway.plan.states import IMAGE, renamed_state
-from headway.session.planning import content_of, fingerprints_of
+from headway.session.planning import Content, content_of, is_unreadable, table_of
 from headway.session.resuming import QueryImage, kept_data, kept_of
 from headway.storage import ReliableStore, Run
 
 if TYPE_CHECKING:
     from headway.spark.results import KeptResult
-
-Content = tuple[tuple[int, str], ...]
 
 _FOLDER = "reuse"
 _VERSION = "1"
@@ -70,7 +68,7 @@ class ReusableStates:
     def offer(self, run: Run, images: Iterable[QueryImage]) -> set[str]:
         """Make the states of images known; the names of those that are, and have to stay."""
         offered: set[str] = set()
-        known = {content_of(each.files) for each in run.manifest.tables}
+        known = {content_of(each) for each in run.manifest.tables}
         for image in images:
             for name, origin in image.origins.items():
                 kept = image.states.get(name)
@@ -183,18 +181,11 @@ def _schema(node: Node) -> str:
 
 
 def _content(source: FileSource, known: Collection[Content] | None) -> str | None:
-    files = fingerprints_of(source)
-    unreadable = any(file.size < 0 for file in files)
-    if not files or unreadable or (known is not None and content_of(files) not in known):
+    table = table_of(source)
+    content = content_of(table)
+    if not content or is_unreadable(table) or (known is not None and content not in known):
         return None
-    if source.root is None:
-        return _digest(str(content_of(files)))
-    return _digest(str(sorted((f.size, f.digest, _partition(f.path)) for f in files)))
-
-
-def _partition(file: str) -> str:
-    """The `column=value` folders of a file, which are data as well."""
-    return "/".join(part for part in file.split("/") if "=" in part)
+    return _digest(str(content))
 
 
 def _digest(text: str) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.base.errors import (
     HeadwayError,
+    PlanNotResumable,
     QueryFailed,
     RunInterrupted,
     RunSuspended,
@@ -26,7 +27,14 @@ from headway.plan.graph import use_counts, walk
 from headway.plan.nodes import Aggregate, Join, Node, Scan, StateScan
 from headway.session.keeping import Around, Keeping, Running, Stand
 from headway.session.pipelined import ExecutionWatch
-from headway.session.planning import PIPELINED, SPARK, PlannedQuery, statistics_of, with_engine
+from headway.session.planning import (
+    PIPELINED,
+    SPARK,
+    PlannedQuery,
+    is_portable,
+    statistics_of,
+    with_engine,
+)
 from headway.session.requests import (
     BEAT_SECONDS,
     LOOK_SECONDS,
@@ -200,7 +208,10 @@ class RunHandle:
             return open_result(self._around.engine.spark, self._run, kept)
         frame = self._queries[name].frame
         if frame is None:
-            raise QueryFailed(f"the rows of query {name} were not kept by the driver that ran it")
+            raise QueryFailed(
+                f"the rows of query {name} were not kept by the driver that ran it",
+                hint="run it again with results.keep=true",
+            )
         return frame
 
     def arrow(self, query: str | None = None) -> pa.Table:
@@ -276,9 +287,11 @@ class RunHandle:
             self._keeping.hurry()  # a snapshot that is being taken
         with self._halting:
             self._keeping.calm()
+            self._check_travels(self._could_travel)
             was_paused = self.paused
             self._halt(how.wait, until)
             try:
+                self._check_travels(lambda name: self._keeping.image_of(name) is not None)
                 if all(status not in _UNDER_WAY for status in self._statuses()):
                     self._let_them_go()
                     self._thread.join()
@@ -305,7 +318,10 @@ class RunHandle:
         lost, the run is resumed from there."""
         with self._halting:
             if self._stopping or self.paused or not self._thread.is_alive():
-                raise WrongUsage(f"run {self.id} is not running: there is nothing to keep")
+                raise WrongUsage(
+                    f"run {self.id} is not running: there is nothing to keep",
+                    hint="`headway runs` shows how runs stand",
+                )
             return self._keeping.snapshot_now(self._running_now(), self._done())
 
     def pause(self, holder: ProcessRecord | str | None = None) -> None:
@@ -372,7 +388,10 @@ class RunHandle:
         wait to go on."""
         with self._lock:
             if self._stopping or not self._thread.is_alive():
-                raise WrongUsage(f"run {self.id} is not running: there is nothing to suspend")
+                raise WrongUsage(
+                    f"run {self.id} is not running: there is nothing to suspend",
+                    hint="`headway runs` shows how runs stand",
+                )
             was_paused = self.paused
             self._may_go.clear()
         try:
@@ -393,6 +412,28 @@ class RunHandle:
                 self._let_them_go()
             raise
 
+    def _check_travels(self, image_known: Callable[[str], bool]) -> None:
+        """A DataFrame that reads data of its session alone, and of which no image can be made,
+        could be resumed by nobody: it is not suspended."""
+        with self._lock:
+            left = [n for n, each in self._progress.items() if each.status in _UNDER_WAY]
+        bound = [n for n in left if not self._queries[n].travels and not image_known(n)]
+        if bound:
+            raise PlanNotResumable(
+                f"{', '.join(bound)} is a DataFrame over data of its session alone: run {self.id} "
+                "could not be resumed",
+                hint="pause the run, wait for its end, or give it data that is in files",
+            )
+
+    def _could_travel(self, name: str) -> bool:
+        """Whether an image can be made of a query as it stands, or there is one."""
+        with self._lock:
+            running = self._running.get(name)
+        stand = None if running is None else self._keeping.stand(running)
+        if stand is not None and is_portable(stand.standing.plan):
+            return True
+        return self._keeping.image_of(name) is not None
+
     def _announce(self) -> None:
         """A store that cannot be written to is noticed before anything is stopped."""
         try:
@@ -400,7 +441,9 @@ class RunHandle:
         except StoreConflict as error:
             if any(status in _UNDER_WAY for status in self._statuses()):
                 raise
-            raise WrongUsage(f"run {self.id} has just ended") from error
+            raise WrongUsage(
+                f"run {self.id} has just ended", hint=f"`headway show {self.id}` shows how"
+            ) from error
 
     def _running_now(self) -> dict[str, Running]:
         with self._lock:
@@ -661,7 +704,8 @@ class RunHandle:
             if query.error is not None:
                 raise query.error
             self._update(query.name, status=QueryStatus.RUNNING, engine=query.engine)
-            self._run.append(QUERY_STARTED, query.name, engine=query.engine)
+            states = sorted(query.states)
+            self._run.append(QUERY_STARTED, query.name, engine=query.engine, states=states)
             kept = self._execute(query)
         except Exception as error:
             if instead is not None and not (self._suspending or self._is_stopped(query.name)):
@@ -802,7 +846,11 @@ class RunHandle:
         if query.frame is not None and not query.states:
             yield query.frame
             return
-        assert query.plan is not None
+        if query.plan is None:
+            raise PlanNotResumable(
+                f"{query.name} was a DataFrame of another session, and has no plan",
+                hint="run it again, in a new run",
+            )
         spark = self._around.engine.spark
         uses = use_counts(query.plan.root)
         shares = any(count > 1 and _is_work(node) for node, count in uses.items())

@@ -156,7 +156,10 @@ def _of_pieces(spark: SparkSession, run: Run, kept: KeptResult, schema: StructTy
     """Executors read them, each time that they are scanned."""
     missing = set(kept.pieces) - set(run.pieces())
     if missing:
-        raise PieceMissing(f"pieces {', '.join(sorted(missing))} of run {run.run_id} are missing")
+        raise PieceMissing(
+            f"pieces {', '.join(sorted(missing))} of run {run.run_id} are missing",
+            hint="bring them back from a copy of the store, or run the query again",
+        )
     numbers = spark.range(0, len(kept.pieces), 1, len(kept.pieces))
     return numbers.mapInArrow(_reader(run.store.url, run.run_id, kept.pieces), schema)
 

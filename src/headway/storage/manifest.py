@@ -29,9 +29,13 @@ class QueryRecord(msgspec.Struct, frozen=True):
 
 
 class TableRecord(msgspec.Struct, frozen=True):
+    """`root` is the folder whose `column=value` folders are partitions; None where there are
+    none."""
+
     name: str
     format: str
     files: tuple[FileFingerprint, ...]
+    root: str | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

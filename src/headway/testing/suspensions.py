@@ -12,6 +12,7 @@ from headway.base.errors import WrongUsage
 from headway.session import Query, RunHandle, Session
 from headway.session.keeping import Running
 from headway.session.resuming import IMAGE
+from headway.session.runs import QUERY_STARTED
 from headway.session.suspending import Suspension
 from headway.spark.adaptive import QueryWatch
 from headway.spark.running import running_plan
@@ -75,6 +76,14 @@ def suspended(session: Session, text: str | Query, stages: int, how: Suspension 
 def images_of(session: Session, run_id: str) -> list[dict[str, Any]]:
     events = Run.open(session.store, run_id).events()
     return [event.data for event in events if event.kind == IMAGE]
+
+
+def resumed_with(session: Session, run_id: str, query: str = "query") -> list[str]:
+    """The states that the last driver of a query began with."""
+    events = Run.open(session.store, run_id).events()
+    begun = [e.data["states"] for e in events if e.kind == QUERY_STARTED and e.query == query]
+    found: list[str] = begun[-1]
+    return found
 
 
 def goes_on(session: Session, run_id: str) -> pa.Table:

@@ -1,0 +1,166 @@
+"""Runs that go on in another session: over tables that are elsewhere, and of DataFrames."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from headway.base.errors import PlanNotResumable, TableChanged
+from headway.session import Session
+from headway.session import session as headway_session
+from headway.storage import Run
+from headway.testing.suspensions import (
+    NOW,
+    await_stages,
+    goes_on,
+    resumed_with,
+    suspend_after,
+    suspended,
+)
+
+ROWS = 40_000
+TEXT = """
+with sums as (select v, count(*) as n, sum(k) as s from numbers group by v)
+select /*+ broadcast(sums) */ r.v % 10 as d, sum(n) as n, sum(s) as s,
+    sum(crc32(cast(r.k * e as string))) as x
+from (select k, v, explode(sequence(1, 100)) as e from numbers) r join sums on r.v = sums.v
+group by 1 order by 1
+"""
+"""What is left of it once the sums are there reads the table a second time."""
+
+Elsewhere = Callable[[Path], Session]
+
+
+@pytest.fixture
+def at(spark: SparkSession, tmp_path: Path) -> Iterator[Elsewhere]:
+    """Sessions apart, each with the view `numbers` over a folder of its own."""
+    opened = []
+
+    def make(folder: Path) -> Session:
+        given = {"store_url": str(tmp_path / "store"), "engine_name": "spark"}
+        session = headway_session(spark.newSession(), **given)
+        session.spark.read.parquet(str(folder)).createOrReplaceTempView("numbers")
+        opened.append(session)
+        return session
+
+    yield make
+    for session in opened:
+        session.close()
+
+
+def write_numbers(folder: Path, first: int = 0) -> Path:
+    folder.mkdir(parents=True)
+    rows = range(first, ROWS)
+    table = pa.table({"k": list(rows), "v": [n % 97 for n in rows]})
+    pq.write_table(table, folder / "part.parquet")
+    return folder
+
+
+def test_tables_are_known_by_what_they_hold(at: Elsewhere, tmp_path: Path) -> None:
+    """Whatever their folders are called: moved once, and once more."""
+    places = [write_numbers(tmp_path / "data" / "v1"), tmp_path / "w2", tmp_path / "x3"]
+    session = at(places[0])
+    expected = session.spark.sql(TEXT).toArrow()
+    run_id = suspended(session, TEXT, 1).id
+    other = at(write_numbers(tmp_path / "others" / "v9", first=1))
+    with pytest.raises(TableChanged, match="v9"):
+        other.resume(run_id)
+    for before, place in pairwise(places):
+        shutil.move(before, place)
+        session = at(place)
+        session.check_tables(run_id)
+        if place == places[-1]:
+            assert goes_on(session, run_id).equals(expected)
+            assert resumed_with(session, run_id), "it began anew"
+        else:
+            handle = session.resume(run_id)
+            assert suspend_after(handle, 0)
+
+
+def test_partitions_that_changed_places_are_other_data(at: Elsewhere, tmp_path: Path) -> None:
+    folder = tmp_path / "table"
+    for part in ("p=1", "p=2"):
+        write_numbers(folder / part, first=int(part[-1]))
+    session = at(folder)
+    run_id = suspended(session, TEXT.replace("group by v)", "where p > 0 group by v)"), 1).id
+    (folder / "p=1").rename(folder / "p=3")
+    with pytest.raises(TableChanged, match="table"):
+        at(folder).resume(run_id)
+
+
+def test_a_data_frame_goes_on_in_another_session(at: Elsewhere, tmp_path: Path) -> None:
+    """It has no text, and its plan is enough."""
+    folder = write_numbers(tmp_path / "numbers")
+    session = at(folder)
+    frame = session.spark.sql(TEXT)
+    expected = frame.toArrow()
+    waiting = session.dataframe(session.spark.table("numbers").groupBy().count(), name="waiting")
+    for _ in range(5):
+        handle = session.run([session.dataframe(frame.select("*"), name="first"), waiting])
+        if suspend_after(handle, 1):
+            break
+    else:
+        raise AssertionError("the query was always quicker")
+    other = at(folder)
+    other.check_tables(handle.id)
+    resumed = other.resume(handle.id)
+    resumed.wait()
+    assert resumed.arrow("first").equals(expected)
+    assert resumed.arrow("waiting").to_pylist() == [{"count": ROWS}]
+    assert resumed_with(other, handle.id, "first"), "it began anew"
+
+
+def doubled(frame: DataFrame) -> DataFrame:
+    """By a function of this process, which no plan can hold."""
+
+    def twice(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            yield batch
+
+    return frame.mapInArrow(twice, frame.schema)
+
+
+def test_what_nobody_could_resume_is_not_suspended(at: Elsewhere, tmp_path: Path) -> None:
+    session = at(write_numbers(tmp_path / "numbers"))
+    expected = session.spark.sql(TEXT).toArrow()
+    handle = session.run(session.dataframe(doubled(session.spark.sql(TEXT)), name="twice"))
+    assert await_stages(handle, 1)
+    with pytest.raises(PlanNotResumable, match="twice") as refused:
+        handle.suspend(NOW)
+    assert refused.value.hint
+    with pytest.raises(PlanNotResumable):
+        session.vacate()
+    kinds = [event.kind for event in Run.open(session.store, handle.id).events()]
+    assert "halting" not in kinds, "and what is done of it is not lost"
+    handle.pause()
+    handle.go_on()
+    handle.wait()
+    assert handle.arrow().num_rows == 2 * expected.num_rows
+
+
+def test_a_data_frame_that_is_done_does_not_hold_up_the_others(
+    at: Elsewhere, tmp_path: Path
+) -> None:
+    session = at(write_numbers(tmp_path / "numbers"))
+    expected = session.spark.sql(TEXT).toArrow()
+    for _ in range(5):
+        small = session.dataframe(doubled(session.spark.range(3)), name="small")
+        handle = session.run([small, session.sql(TEXT, name="large")])
+        while handle.progress()[0].status != "done" and not handle.finished:
+            handle.join(0.01)
+        if suspend_after(handle, 1):
+            break
+    else:
+        raise AssertionError("the query was always quicker")
+    resumed = session.resume(handle.id)
+    resumed.wait()
+    assert resumed.arrow("large").equals(expected)
+    assert resumed.arrow("small").num_rows == 6
