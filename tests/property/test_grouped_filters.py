@@ -17,6 +17,7 @@ from headway.pipelined.kernels.translate import translate
 from headway.pipelined.kernels.types import arrow_type
 from headway.plan.expressions import Column, Expression
 from headway.plan.nodes import Named
+from headway.sharing import grouped_filters
 from headway.sharing.grouped_filters import grouped_filter
 from headway.sharing.query_sets import WORD_BITS, members_of, set_of
 from headway.sharing.ranges import condition_on
@@ -113,9 +114,11 @@ def evaluate(
     st.data(),
 )
 def test_the_set_of_a_row(asked: list[list[Expression]], data: st.DataObject) -> None:
-    """In a word, and in several."""
+    """In a word, and in several; by trees, by searches, and by some of each."""
     numbers = data.draw(st.sets(st.sampled_from(range(len(asked))), min_size=1))
-    found = grouped_filter(dict(enumerate(asked)), COLUMNS.values(), set_of(numbers))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grouped_filters, "_MOST_CUTS", data.draw(st.sampled_from([0, 4, 128])))
+        found = grouped_filter(dict(enumerate(asked)), COLUMNS.values(), set_of(numbers))
     alone = [e for n in sorted(numbers) for e in asked[n]]
     values = evaluate([*found.words, *found.prefilter, *alone], found.steps)
     words, plain = len(found.words), len(found.words) + len(found.prefilter)
@@ -155,6 +158,28 @@ def test_many_queries_are_searched_for_once(count: int, comparisons: int) -> Non
     assert sum(" <= `i`" in each.expression.text for each in made) == comparisons
     assert all(word.text.count("try_element_at") == 1 for word in found.words)
     assert all("CASE" not in word.text for word in found.words)
+
+
+def test_long_lists_are_searched_for_however_few_queries_ask() -> None:
+    """Of 40 lists with 100 values each: 12 comparisons, and texts not much longer than they are."""
+    asked = {}
+    for n in range(40):
+        values = ", ".join(str(2 * (n + 40 * each)) for each in range(100))
+        asked[n] = [Expression(f"(`i` IN ({values}))", "boolean")]
+    found = grouped_filter(asked, COLUMNS.values(), (1 << 40) - 1)
+    made = [each.expression.text for step in found.steps for each in step]
+    assert sum(" <= `i`" in text for text in made) == 12
+    written = sum(len(each[0].text) for each in asked.values())
+    assert sum(map(len, made)) < 3 * written
+    (word,) = found.words
+    assert "CASE" not in word.text
+
+
+def test_few_constants_of_many_queries_make_small_trees() -> None:
+    asked = {n: [Expression(f"(`i` = {n % 3})", "boolean")] for n in range(130)}
+    found = grouped_filter(asked, COLUMNS.values(), (1 << 130) - 1)
+    assert not found.steps and len(found.words) == 3
+    assert all(word.text.count("CASE") <= 7 for word in found.words)
 
 
 def test_what_is_no_matter_of_ranges() -> None:

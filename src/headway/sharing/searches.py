@@ -1,14 +1,14 @@
 """One search per column, whatever the number of queries: the place of a value among constants.
 
 Texts that Spark and DuckDB run by themselves: arrays of constants, and a binary search in them, one
-step of it per projection. A tree of CASEs would do on Spark; DuckDB goes through all its branches
-for every vector of rows, and so takes as long as there are constants.
+step of it per projection. A tree of CASEs does for few constants; DuckDB goes through all its
+branches for every vector of rows, and Spark does not compile a text without end.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,22 +41,22 @@ class Search:
 
     def steps(self) -> list[Named]:
         """The column `name`, computed again and again: how many values are not above that of the
-        row, from the largest power of two down; in the end, the place."""
+        row, counted in the largest power of two at first and in ones at last; then, the place."""
         levels = len(self.values).bit_length()
-        array = self._values((1 << levels) - 1)
+        # It ends in copies of its last value, as long as a full tree of comparisons.
+        values = [*self.values, *self.values[-1:] * ((1 << levels) - 1 - len(self.values))]
         found = [self._named("0")]
         place, value = quote(self.name), quote(self.column.name)
         for level in reversed(range(levels)):
-            step = 1 << level
-            reached = f"(try_element_at({array}, ({place} + {step})) <= {value})"
-            found.append(
-                self._named(f"CASE WHEN {reached} THEN ({place} + {step}) ELSE {place} END")
-            )
+            array = self._array(values[(1 << level) - 1 :: 2 << level])  # what is new at this level
+            reached = f"(try_element_at({array}, ({place} + 1)) <= {value})"
+            twice = f"({place} + {place})"
+            found.append(self._named(f"CASE WHEN {reached} THEN ({twice} + 1) ELSE {twice} END"))
         last = len(self.sets)
         if not levels:
             return [self._named(f"CASE WHEN ({value} IS NULL) THEN {last} ELSE 1 END")]
-        below = f"least({place}, {len(self.values)})"  # the array ends in copies of its last value
-        equal = f"(try_element_at({array}, greatest({below}, 1)) = {value})"
+        below = f"least({place}, {len(self.values)})"  # copies of the last value do not count
+        equal = f"(try_element_at({self._array(self.values)}, greatest({below}, 1)) = {value})"
         text = (
             f"CASE WHEN ({value} IS NULL) THEN {last} WHEN {equal} THEN ({below} + {below}) "
             f"ELSE (({below} + {below}) + 1) END"
@@ -72,6 +72,5 @@ class Search:
     def _named(self, text: str) -> Named:
         return Named(self.name, Expression(text, "int", False))
 
-    def _values(self, length: int) -> str:
-        padded = [*self.values, *[self.values[-1]] * (length - len(self.values))] if length else []
-        return f"array({', '.join(literal(value, self.column.type) for value in padded)})"
+    def _array(self, values: Iterable[Any]) -> str:
+        return f"array({', '.join(literal(value, self.column.type) for value in values)})"
