@@ -78,7 +78,7 @@ def test_tables_are_known_by_what_they_hold(at: Elsewhere, tmp_path: Path) -> No
         session.check_tables(run_id)
         if place == places[-1]:
             assert goes_on(session, run_id).equals(expected)
-            assert resumed_with(session, run_id), "it began anew"
+            assert resumed_with(session.store, run_id), "it began anew"
         else:
             handle = session.resume(run_id)
             assert suspend_after(handle, 0)
@@ -114,7 +114,7 @@ def test_a_data_frame_goes_on_in_another_session(at: Elsewhere, tmp_path: Path) 
     resumed.wait()
     assert resumed.arrow("first").equals(expected)
     assert resumed.arrow("waiting").to_pylist() == [{"count": ROWS}]
-    assert resumed_with(other, handle.id, "first"), "it began anew"
+    assert resumed_with(other.store, handle.id, "first"), "it began anew"
 
 
 def doubled(frame: DataFrame) -> DataFrame:

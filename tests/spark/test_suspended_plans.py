@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -12,11 +13,22 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from headway.base.errors import WrongUsage
 from headway.plan.graph import walk
 from headway.plan.nodes import Scan
-from headway.session import Session
+from headway.session import RunHandle, Session
 from headway.session import session as headway_session
-from headway.testing.suspensions import NOW, await_stages, goes_on, images_of, suspend_after
+from headway.spark.adaptive import QueryWatch
+from headway.spark.running import running_plan
+from headway.testing.suspensions import (
+    NOW,
+    await_stages,
+    goes_on,
+    images_of,
+    running_of,
+    suspend_after,
+    suspended,
+)
 
 ROWS = 120_000
 ATTEMPTS = 2
@@ -124,7 +136,8 @@ def test_stopped_after_every_stage(session: Session, kind: str) -> None:
 
 
 def test_ways_to_read_a_shuffle_change_no_state(session: Session) -> None:
-    """Skewed parts are halved and small ones read together: the same rows, by the same name."""
+    """Skewed parts are halved and small ones read together: the same rows, which are not written
+    a second time under another name."""
     for name, value in {
         "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "1",
         "spark.sql.adaptive.skewJoin.skewedPartitionFactor": "1.1",
@@ -133,13 +146,35 @@ def test_ways_to_read_a_shuffle_change_no_state(session: Session) -> None:
         "spark.sql.shuffle.partitions": "6",
     }.items():
         session.spark.conf.set(name, value)
-    text = """select /*+ merge(d) */ d.name, count(*) as n, sum(f.id) as s from facts f
+    text = """select /*+ merge(d) */ d.name, count(*) as n, sum(crc32(cast(id + e as string))) as s
+              from (select id, k, explode(sequence(1, 20)) as e from facts) f
               join dims d on f.k = d.k group by d.name order by d.name"""
     expected = session.spark.sql(text).toArrow().to_pylist()
-    for stages in (1, 2, 3):
+    for _ in range(5):
         handle = session.run(text)
-        if suspend_after(handle, stages):
-            assert goes_on(session, handle.id).to_pylist() == expected
+        assert await_stages(handle, 1), "the smaller table, as it was shuffled"
+        (before,) = handle.standings().values()
+        while not is_joining(handle) and not handle.finished:
+            time.sleep(0.005)
+        after = list(handle.standings().values())
+        with suppress(WrongUsage):
+            handle.suspend(NOW)
+            if before.standing.finished == 1 and [s.standing.finished for s in after] == [2]:
+                break
+    else:
+        raise AssertionError("the query was always quicker")
+    assert len(before.standing.states) == 1 and len(after[0].standing.states) == 2
+    assert before.standing.states.keys() < after[0].standing.states.keys()
+    assert goes_on(session, handle.id).to_pylist() == expected
+
+
+def is_joining(handle: RunHandle) -> bool:
+    """Both tables are shuffled, and Spark has decided how it reads their parts."""
+    for running in running_of(handle):
+        assert isinstance(running.watch, QueryWatch)
+        found = running_plan(running.watch.frame)
+        return found.finished >= 2 and bool(found.running)
+    return False
 
 
 USED_TWICE = """
@@ -184,7 +219,5 @@ def test_a_broadcast_table_does_not_stand_for_rows_that_it_lacks(session: Sessio
     expected = session.spark.sql(NULL_KEYS).toArrow().sort_by("what")
     missing = session.spark.sql("select 1 from dims where k is null and name is not null").count()
     assert missing
-    for _ in range(ATTEMPTS):
-        handle = session.run(NULL_KEYS)
-        if suspend_after(handle, 1):
-            assert goes_on(session, handle.id).sort_by("what").equals(expected)
+    handle = suspended(session, NULL_KEYS, 1)
+    assert goes_on(session, handle.id).sort_by("what").equals(expected)

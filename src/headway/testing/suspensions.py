@@ -16,7 +16,7 @@ from headway.session.runs import QUERY_STARTED
 from headway.session.suspending import Suspension
 from headway.spark.adaptive import QueryWatch
 from headway.spark.running import running_plan
-from headway.storage import Run
+from headway.storage import ReliableStore, Run
 from headway.storage.runs import ALIVE
 
 NOW = Suspension(wait=False)
@@ -78,9 +78,9 @@ def images_of(session: Session, run_id: str) -> list[dict[str, Any]]:
     return [event.data for event in events if event.kind == IMAGE]
 
 
-def resumed_with(session: Session, run_id: str, query: str = "query") -> list[str]:
+def resumed_with(store: ReliableStore, run_id: str, query: str = "query") -> list[str]:
     """The states that the last driver of a query began with."""
-    events = Run.open(session.store, run_id).events()
+    events = Run.open(store, run_id).events()
     begun = [e.data["states"] for e in events if e.kind == QUERY_STARTED and e.query == query]
     found: list[str] = begun[-1]
     return found
