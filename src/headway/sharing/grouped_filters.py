@@ -37,7 +37,8 @@ from headway.sharing.searches import Search
 
 _MOST_CUTS = 128
 """In the trees of a column, all words together. With so many, a tree and a search take DuckDB about
-0.13 s for a million rows; with 1,000 it is 0.8 s and 0.2 s, and Spark takes 10 s to compile the tree."""
+0.13 s for a million rows; with 1,000 it is 0.8 s and 0.2 s, and Spark compiles the tree for 10 s.
+"""
 
 
 @dataclass(frozen=True, slots=True)
