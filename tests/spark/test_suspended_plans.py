@@ -135,9 +135,15 @@ def test_stopped_after_every_stage(session: Session, kind: str) -> None:
     assert kept, "nothing was ever kept"
 
 
-def test_ways_to_read_a_shuffle_change_no_state(session: Session) -> None:
-    """Skewed parts are halved and small ones read together: the same rows, which are not written
-    a second time under another name."""
+EXPLODED = "(select id, k, explode(sequence(1, 20)) as e from facts)"
+JOINED = f"""
+select /*+ merge(d) */ d.name, count(*) as n, sum(crc32(cast(id + e as string))) as s
+from {EXPLODED} f join (select k, max(name) as name from dims group by k) d on f.k = d.k
+group by d.name order by d.name
+"""
+
+
+def test_skewed_parts_of_a_shuffle_are_halved(session: Session) -> None:
     for name, value in {
         "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "1",
         "spark.sql.adaptive.skewJoin.skewedPartitionFactor": "1.1",
@@ -146,12 +152,28 @@ def test_ways_to_read_a_shuffle_change_no_state(session: Session) -> None:
         "spark.sql.shuffle.partitions": "6",
     }.items():
         session.spark.conf.set(name, value)
-    text = """select /*+ merge(d) */ d.name, count(*) as n, sum(crc32(cast(id + e as string))) as s
-              from (select id, k, explode(sequence(1, 20)) as e from facts) f
-              join dims d on f.k = d.k group by d.name order by d.name"""
+    text = f"""select /*+ merge(d) */ d.name, count(*) as n, sum(crc32(cast(id + e as string))) as s
+               from {EXPLODED} f join dims d on f.k = d.k group by d.name order by d.name"""
     expected = session.spark.sql(text).toArrow().to_pylist()
+    for stages in (1, 2):
+        handle = suspended(session, text, stages)
+        assert goes_on(session, handle.id).to_pylist() == expected, f"after {stages} stages"
+
+
+def test_ways_to_read_a_shuffle_change_no_state(session: Session) -> None:
+    """Small parts are read together: the same rows, which are not written a second time under
+    another name."""
+    for name, value in {
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": "1g",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.shuffle.partitions": "6",
+        "spark.sql.codegen.wholeStage": "false",  # so that only the ways to read differ
+    }.items():
+        session.spark.conf.set(name, value)
+    expected = session.spark.sql(JOINED).toArrow().to_pylist()
     for _ in range(5):
-        handle = session.run(text)
+        handle = session.run(JOINED)
         assert await_stages(handle, 1), "the smaller table, as it was shuffled"
         (before,) = handle.standings().values()
         while not is_joining(handle) and not handle.finished:
