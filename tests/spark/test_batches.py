@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,7 +26,9 @@ from headway.plan.spark_sql import to_spark_sql
 from headway.session import Policy, Session
 from headway.session.batches import BatchHandle, cost_model
 from headway.session.calibration import calibrate
-from headway.session.resuming import BATCH, MINI_BATCH, SHARED_DONE, TO_FINISH
+from headway.session.planning import PlannedQuery
+from headway.session.resuming import BATCH, MINI_BATCH, SHARED_DONE, resumed_from
+from headway.session.runs import FALLBACK
 from headway.session.workers import Workers
 from headway.sharing.cost_model import CostModel
 from headway.sharing.costs import Work
@@ -260,7 +264,7 @@ def test_a_batch_whose_driver_was_killed_goes_on(
         assert {str(query.status) for query in handle.progress()} == {"done"}
         after = Run.open(session.store, run.run_id).events()[len(before) :]
         assert not done & {e.query for e in after if e.kind == QUERY_DONE}
-        kept = {q for e in before if e.kind == TO_FINISH for q in e.data["queries"]}
+        kept = set(resumed_from(run, before).plans) - done
         again = {q for e in after if e.kind == SHARED_DONE for q in e.data["queries"]}
         assert kept and not kept & again
         assert isinstance(handle, BatchHandle)
@@ -276,7 +280,7 @@ def test_checkpoints_of_a_driver_that_was_killed_are_found(
     """In the middle of a shared step: what was cut from it is there, later cuts included."""
     run, before = killed_batch(tmp_path, workload_data("tpcds"), until=SHARED_DONE)
     cuts = {e.data["key"] for e in before if e.kind == SHARED_DONE}
-    assert cuts and not any(e.kind == TO_FINISH for e in before)
+    assert cuts and not resumed_from(run, before).plans
     forming = [e.data["queries"] for e in before if e.kind == MINI_BATCH]
     with opened(workload_session("tpcds"), workers, tmp_path) as session:
         handle = session.resume(run.run_id, deadline=3000)
@@ -287,11 +291,75 @@ def test_checkpoints_of_a_driver_that_was_killed_are_found(
         after = Run.open(session.store, run.run_id).events()[len(before) :]
         again = {e.data["key"] for e in after if e.kind == SHARED_DONE}
         assert again and not cuts & again
-        assert next(e.data["queries"] for e in after if e.kind == MINI_BATCH) == forming[-1]
+        assert handle.batch().mini_batches[0].queries == tuple(forming[-1])
         (told,) = (e.data for e in after if e.kind == BATCH)
         assert told["deadline"] == pytest.approx(3000 + run.age(), abs=120)
         assert told["failures_per_hour"] == 7.0
         check_rows(session, handle, regular_share(seed=5, count=12))
+
+
+SALES = {
+    "store": "store_sales JOIN store ON ss_store_sk = s_store_sk WHERE ss_quantity",
+    "catalog": "catalog_sales JOIN call_center ON cs_call_center_sk = cc_call_center_sk "
+    "WHERE cs_quantity",
+}
+PLACES = {"store": "s_store_id", "catalog": "cc_call_center_id"}
+
+
+def sales_of(what: str, least: int) -> str:
+    place = PLACES[what]
+    return f"SELECT {place}, count(*) AS n FROM {SALES[what]} > {least} GROUP BY {place}"
+
+
+def test_a_query_of_two_shared_steps_is_resumed_between_them(
+    workload_session: Sessions,
+    spark: SparkSession,
+    workers: Workers,
+    workload_data: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither what the first has made nor what was cut from the second is made again, for whatever
+    reason the batch would be planned in another way: here its tables are elsewhere."""
+    texts = {
+        "store": sales_of("store", 10),
+        "catalog": sales_of("catalog", 10),
+        "both": f"{sales_of('store', 20)} UNION ALL {sales_of('catalog', 20)}",
+    }
+    real = BatchHandle._execute_step
+    stuck, released = threading.Event(), threading.Event()
+
+    def until_the_last(handle: BatchHandle, made: PlannedQuery, key: str) -> tuple[object, str]:
+        found = Run.open(handle._run.store, handle.id).events()
+        if sum(e.kind == SHARED_DONE for e in found) == 3 and not stuck.is_set():
+            stuck.set()
+            released.wait(120)
+            raise RunInterrupted("this driver is gone")
+        return real(handle, made, key)
+
+    monkeypatch.setattr(BatchHandle, "_execute_step", until_the_last)
+    moved = spark.newSession()
+    for table in ("store_sales", "store", "catalog_sales", "call_center"):
+        copied = shutil.copytree(workload_data("tpcds") / table, tmp_path / "moved" / table)
+        moved.read.parquet(str(copied)).createOrReplaceTempView(table)
+    policy = Policy(checkpoints="all", fixed_size=3)
+    with (
+        opened(workload_session("tpcds"), workers, tmp_path / "store") as first,
+        opened(moved, workers, tmp_path / "store") as second,
+    ):
+        queries = [first.sql(text, name=name) for name, text in texts.items()]
+        gone = first.batch(queries, deadline=600, policy=policy)
+        assert stuck.wait(120)
+        before = Run.open(first.store, gone.id).events()
+        handle = second.resume(gone.id, take_over=True)
+        handle.wait()
+        released.set()
+        gone.join()
+        after = Run.open(second.store, gone.id).events()[len(before) :]
+        keys = [e.data["key"] for e in (*before, *after) if e.kind == SHARED_DONE]
+        assert len(keys) == len(set(keys)) == 4
+        assert isinstance(handle, BatchHandle) and not any(e.kind == FALLBACK for e in after)
+        check_rows(second, handle, texts)
 
 
 @contextmanager
@@ -335,7 +403,7 @@ def _run_with(
     store: ReliableStore, folder: Path, process: subprocess.Popen[bytes], until: str
 ) -> Run:
     """The run of the scenario, once it has such an event."""
-    patience = time.monotonic() + 120
+    patience = time.monotonic() + 300
     while time.monotonic() < patience and process.poll() is None:
         for found in (folder / "runs").glob("*/manifest"):
             run = Run.open(store, found.parent.name)

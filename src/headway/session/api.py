@@ -303,6 +303,7 @@ class Session:
             resumed,
             plans={name: here.plan(plan) for name, plan in resumed.plans.items()},
             begun={key: here.plan(plan) for key, plan in resumed.begun.items()},
+            forming=resumed.forming.moved(here.plan),
         )
         present = present_tables(run, planned, [*resumed.plans.values(), *resumed.begun.values()])
         check_tables(run, known, present, unchecked=unchecked)

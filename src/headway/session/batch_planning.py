@@ -121,16 +121,6 @@ class BatchPlanner:
         """What nobody knows the length of is the longest."""
         return any(query.name not in self.known for query in batch.queries), batch.seconds
 
-    def again(self, names: Iterable[str], model: CostModel) -> MiniBatch:
-        """The queries together, as they were before in this order."""
-        rules = replace(self._rules, fixed_size=len(self._queries))
-        order = [self.numbers[name] for name in names if name in self.numbers]
-        hopeful = [inf] * len(self._queries)
-        found = next_mini_batch(self._queries, self.graph, order, hopeful, model, rules)
-        assert found is not None
-        found.closed_by = "an earlier driver had formed it"
-        return found
-
     def _cut(self, order: list[int], remaining: list[float], model: CostModel) -> MiniBatch | None:
         return next_mini_batch(self._queries, self.graph, order, remaining, model, self._rules)
 

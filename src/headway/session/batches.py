@@ -14,15 +14,23 @@ from headway.base.config import Settings
 from headway.base.errors import HeadwayError, RunInterrupted
 from headway.session.batch_planning import BatchOptions, BatchPlanner
 from headway.session.batch_reports import BatchProgress, Lost, MiniBatchReport, report_of
+from headway.session.formed import StepPlan
 from headway.session.history import CostHistory
 from headway.session.keeping import Around
 from headway.session.losses import LossWatch
 from headway.session.pipelined import ExecutionWatch
 from headway.session.planning import SPARK, PlannedQuery, statistics_of, with_engine
-from headway.session.resuming import MINI_BATCH, MINI_BATCH_ENDED, Resumed
+from headway.session.resuming import MINI_BATCH_ENDED, Resumed
 from headway.session.runs import QueryStatus, RunHandle
 from headway.session.shared_steps import SharedParts, StepRunner
-from headway.session.sharing import Shareable, shareable, shared_chains, shared_step
+from headway.session.sharing import (
+    Shareable,
+    SharedStep,
+    formed,
+    shareable,
+    shared_chains,
+    shared_step,
+)
 from headway.sharing.cost_model import PIPELINED_RATES, SPARK_RATES, CostModel
 from headway.sharing.global_plan import GlobalPlan, PlannedChain
 from headway.sharing.mini_batches import MiniBatch
@@ -191,19 +199,14 @@ class BatchHandle(RunHandle):
         self._end()
 
     def _work_batch(self) -> None:
-        waiting = self._go_on(self._take_over_done())
+        waiting = self._go_on_with_steps(self._go_on(self._take_over_done()))
         with self._planned():
             self._shareable = {name: shareable(self._queries[name]) for name in waiting}
             planner = BatchPlanner([self._shareable[name] for name in waiting], self._options)
-        begun = [name for name in self._resumed.forming if name in waiting]
         while waiting and not self._stopping and self._failure is None:
             with self._planned():
                 planner.expect(self._losses.expected(), self._steps.budget)
-                if begun:
-                    batch = planner.again(begun, self._model)
-                else:
-                    batch = planner.next(waiting, self._time_left(waiting), self._model)
-            begun = []
+                batch = planner.next(waiting, self._time_left(waiting), self._model)
             back = self._run_mini_batch(batch, planner.known)
             taken = {query.name for query in batch.queries} - back
             waiting = [name for name in waiting if name not in taken]
@@ -217,6 +220,47 @@ class BatchHandle(RunHandle):
         self._doing = f"{len(to_finish)} queries from kept results"
         self._together(self._finish_from_image, to_finish)
         return [name for name in names if name not in to_finish]
+
+    def _go_on_with_steps(self, names: list[str]) -> list[str]:
+        """Does what is left of the mini-batch that an earlier driver was at, as that had planned
+        it. What is not done then waits to be planned."""
+        formed = self._resumed.forming
+        queries = [name for name in names if name in formed.rests]
+        if not queries or self._stopping:
+            return names
+        number = len(self._mini_batches) + 1
+        told = "an earlier driver had formed it"
+        report = MiniBatchReport(number, tuple(queries), told, 0.0, self._elapsed)
+        self._mini_batches.append(report)
+        self._losses.begin()
+        parts = SharedParts(self._resumed.states)
+        for step in formed.steps:
+            users = [name for name in queries if step.state in formed.needs(name)]
+            if users and step.state not in parts.states and not self._stopping:
+                self._go_on_with(step, users, parts)
+            plans = formed.ready(parts.states)
+            ready = [name for name in users if name in plans and self._is_waiting(name)]
+            self._together(partial(self._finish, plans=plans, parts=parts), ready)
+        if not self._stopping:
+            self._run.append(MINI_BATCH_ENDED, None, number=number)
+        lost = self._losses.end()
+        self._mini_batches[number - 1] = replace(
+            report, ended=self._elapsed, shared_steps=parts.steps, lost=lost
+        )
+        return [name for name in names if self._is_waiting(name)]
+
+    def _go_on_with(self, step: StepPlan, users: list[str], parts: SharedParts) -> None:
+        self._doing = f"shared work for {len(users)} queries, which was begun before"
+        try:
+            cuts = self._steps.cuts_again(step, self._resumed.begun)
+            asked = [self._queries[name] for name in users]
+            parts.put(step.state, self._steps.run(step, cuts, asked))
+        except Exception as error:  # noqa: BLE001 - its queries are planned anew
+            if not self._stopping:
+                self._tell_fallback(None, error, step=step.name, queries=users)
+
+    def _is_waiting(self, name: str) -> bool:
+        return self._progress[name].status is QueryStatus.WAITING
 
     def _finish_from_image(self, query: PlannedQuery) -> None:
         try:
@@ -232,28 +276,21 @@ class BatchHandle(RunHandle):
         number, chains = len(self._mini_batches) + 1, shared_chains(batch)
         report = report_of(number, batch, self._elapsed)
         self._mini_batches.append(report)
-        self._run.append(
-            MINI_BATCH,
-            None,
-            number=number,
-            queries=list(report.queries),
-            predicted=round(batch.seconds, 3),
-            closed_by=batch.closed_by,
-        )
         began = time.monotonic()
         self._losses.begin()
         parts = SharedParts()
         self._as_planned = known.issuperset(report.queries)
         back: set[str] = set()
         try:
-            back = self._run_chains(batch, chains, number, parts)
+            back = self._run_chains(batch, chains, report, parts)
         except RunInterrupted:
             self._run_alone(report.queries)  # which find that they were interrupted
         lost = self._losses.end()
         if self._as_planned and lost == Lost() and self._all_done(report.queries):
             self._model.observe(batch.work, time.monotonic() - began)
             self._costs.keep(self._model.observations)
-        self._run.append(MINI_BATCH_ENDED, None, number=number, put_back=sorted(back))
+        if not self._stopping:  # or whoever resumes the run goes on with it
+            self._run.append(MINI_BATCH_ENDED, None, number=number, put_back=sorted(back))
         self._mini_batches[number - 1] = replace(
             report,
             ended=self._elapsed,
@@ -277,10 +314,23 @@ class BatchHandle(RunHandle):
         super()._let_them_go()
 
     def _run_chains(
-        self, batch: MiniBatch, chains: list[PlannedChain], number: int, parts: SharedParts
+        self,
+        batch: MiniBatch,
+        chains: list[PlannedChain],
+        report: MiniBatchReport,
+        parts: SharedParts,
     ) -> set[str]:
         """The shared steps, each followed by the queries that wait for no other; then those that
         share nothing. After a loss, what was not begun is planned again."""
+        number = report.number
+        with self._planned():
+            steps = {
+                id(planned): _made_if_it_can_be(f"shared-{number}-{position}", planned)
+                for position, planned in enumerate(chains, 1)
+            }
+            made = formed(report.queries, self._queries, filter(None, steps.values()))
+        predicted = round(report.predicted, 3)
+        self._steps.begin(number, made, predicted=predicted, closed_by=report.closed_by)
         waiting = list(chains)
         back: set[str] = set()
         while waiting:
@@ -288,12 +338,12 @@ class BatchHandle(RunHandle):
             done = len(chains) - len(waiting)
             told = f"shared work {done} of {len(chains)} for {len(planned.queries)} queries"
             self._doing = f"mini-batch {number}: {told}"
-            self._share(planned, f"shared-{number}-{done}", parts, waiting)
+            self._share(planned, f"shared-{number}-{done}", parts, waiting, steps[id(planned)])
             with self._planned():
                 plans = parts.plans(planned.queries, self._queries, self._tell_fallback)
-            self._steps.note(plans)
             later = {name for each in waiting for name in each.queries}
             ready = [name for name in plans if name not in later]
+            self._steps.note({n: plans[n] for n in ready if plans[n] != made.rests.get(n)})
             self._doing = f"mini-batch {number}: {len(ready)} queries from shared work"
             self._together(partial(self._finish, plans=plans, parts=parts), ready)
             if self._losses.look() and not self._stopping:
@@ -306,7 +356,7 @@ class BatchHandle(RunHandle):
 
     def _run_alone(self, names: Iterable[str], number: int = 0) -> set[str]:
         """Those of the queries that were not run yet; after a loss, the rest is planned again."""
-        left = [name for name in names if self._progress[name].status is QueryStatus.WAITING]
+        left = [name for name in names if self._is_waiting(name)]
         for position, name in enumerate(left):
             self._doing = f"mini-batch {number}: {name} by itself"
             self._run_query(self._queries[name])
@@ -315,17 +365,23 @@ class BatchHandle(RunHandle):
         return set()
 
     def _share(
-        self, planned: PlannedChain, name: str, parts: SharedParts, later: list[PlannedChain]
+        self,
+        planned: PlannedChain,
+        name: str,
+        parts: SharedParts,
+        later: list[PlannedChain],
+        step: SharedStep | None = None,
     ) -> None:
-        """Does the work that queries share. Where that fails it is done for each half of them: the
-        one that is to blame ends up alone, and fails alone."""
+        """Does the work that queries share, as `step` where that could be planned. Where it fails,
+        it is done for each half of them: the one that is to blame ends up alone, and fails
+        alone."""
         try:
             with self._planned():
-                step = shared_step(name, planned)
+                step = step or shared_step(name, planned)
                 cuts = self._steps.cuts(step, later, self._losses.expected())
             users = [self._queries[each] for each in step.queries]
             before = self._steps.taken_over
-            parts.add(step, self._steps.run(step, cuts, users))
+            parts.add(step, self._steps.run(step.to_run, cuts, users))
             self._as_planned &= self._steps.taken_over == before
         except Exception as error:
             if self._stopping:
@@ -415,6 +471,14 @@ class BatchHandle(RunHandle):
         if stopped and query.error is None:
             error = _too_late()
         super()._fail(query, error, seconds)
+
+
+def _made_if_it_can_be(name: str, planned: PlannedChain) -> SharedStep | None:
+    """Whoever needs it finds out what is wrong with it."""
+    try:
+        return shared_step(name, planned)
+    except Exception:  # noqa: BLE001 - it is tried again for fewer queries
+        return None
 
 
 def _too_late() -> RunInterrupted:

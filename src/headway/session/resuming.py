@@ -22,6 +22,7 @@ from headway.plan.expressions import column_reference
 from headway.plan.graph import replace_nodes, walk, with_root
 from headway.plan.nodes import Named, Node, Project, QueryPlan, StateScan
 from headway.plan.serialize import plan_from_builtins, plan_to_builtins
+from headway.session.formed import Formed, formed_from_json
 from headway.session.planning import PlannedQuery, statistics_of, with_engine
 from headway.storage import QUERY_DONE, Event, Run, TableRecord
 
@@ -98,8 +99,8 @@ class Resumed:
     """States that other runs may read."""
     tables: tuple[TableRecord, ...] = ()
     """Of queries whose tables the run did not know when it began."""
-    forming: tuple[str, ...] = ()
-    """The queries of the mini-batch that was under way."""
+    forming: Formed = field(default_factory=Formed)
+    """The mini-batch that was under way."""
     done_at: Mapping[str, float] = field(default_factory=dict)
     """By query that is done: when, in seconds from when the run was asked for."""
 
@@ -307,7 +308,7 @@ def resumed_from(run: Run, events: Sequence[Event]) -> Resumed:
     tables: tuple[TableRecord, ...] = ()
     image: Mapping[str, Any] = {"piece": None, "progress": {}, "keys": {}, "offered": ()}
     pieces: list[str] = []
-    forming: tuple[str, ...] = ()
+    forming: str | None = None
     done_at: dict[str, float] = {}
     for event in events:
         data = event.data
@@ -317,9 +318,9 @@ def resumed_from(run: Run, events: Sequence[Event]) -> Resumed:
             results[event.query] = kept_of(data)
             done_at[event.query] = run.seconds_until(event) + options.get("planned_for", 0.0)
         elif event.kind == MINI_BATCH:
-            forming = tuple(data["queries"])
+            forming = data.get("piece")
         elif event.kind == MINI_BATCH_ENDED:
-            forming = ()
+            forming = None
         elif event.kind == SHARED_DONE:
             states[data["name"]] = by_key[data["key"]] = kept_of(data)
         elif event.kind == TO_FINISH:
@@ -327,6 +328,8 @@ def resumed_from(run: Run, events: Sequence[Event]) -> Resumed:
         elif event.kind == IMAGE:  # it has all that is left of earlier ones
             image = data
             states |= {name: kept_of(kept) for name, kept in data["states"].items()}
+    formed = Formed() if forming is None else formed_from_json(run.read_piece(forming))
+    plans |= formed.ready(states)
     for piece in pieces:
         told = msgspec.json.decode(run.read_piece(piece))
         plans |= {name: plan_from_builtins(plan) for name, plan in told.items()}
@@ -356,7 +359,7 @@ def resumed_from(run: Run, events: Sequence[Event]) -> Resumed:
         progress,
         frozenset(image["offered"]),
         tables,
-        forming,
+        formed,
         done_at,
     )
 

@@ -11,9 +11,10 @@ import msgspec
 
 from headway.base.errors import InternalError
 from headway.plan.serialize import plan_to_builtins
+from headway.session.formed import Formed, StepPlan, formed_to_json
 from headway.session.keeping import Around
 from headway.session.planning import PlannedQuery
-from headway.session.resuming import SHARED_DONE, TO_FINISH, kept_data, left_of
+from headway.session.resuming import MINI_BATCH, SHARED_DONE, TO_FINISH, kept_data, left_of
 from headway.session.sharing import (
     Checkpoints,
     Piece,
@@ -37,23 +38,28 @@ Execute = Callable[[PlannedQuery, str], tuple["KeptResult", str]]
 
 
 class SharedParts:
-    """What is done of a mini-batch: by query the parts of it that are there, and their rows."""
+    """What is done of a mini-batch: by query the parts of it that are there, and their rows, of
+    which some may be there from the start."""
 
-    def __init__(self) -> None:
+    def __init__(self, states: Mapping[str, KeptResult] | None = None) -> None:
         self._parts: dict[str, list[SharedPart]] = {}
-        self._states: dict[str, KeptResult] = {}
+        self.states = dict(states or {})
         self.steps = 0
         self.rows_read_once = self.rows_read_alone = 0.0
 
     def add(self, step: SharedStep, kept: KeptResult) -> None:
-        self.steps += 1
+        self.put(step.state.state, kept)
         seats = step.chain.chain.seats
         rows = step.chain.expected[0].rows[seats[0].shape.root]
         self.rows_read_once += rows
         self.rows_read_alone += rows * len(seats)
-        self._states[step.state.state] = kept
         for query, part in step.shares():
             self._parts.setdefault(query, []).append(part)
+
+    def put(self, state: str, kept: KeptResult) -> None:
+        """The rows of a step that has been run."""
+        self.steps += 1
+        self.states[state] = kept
 
     def of_any(self, names: Iterable[str]) -> bool:
         return any(name in self._parts for name in names)
@@ -78,7 +84,7 @@ class SharedParts:
     def left_of(
         self, query: PlannedQuery, plan: QueryPlan, observed: Mapping[str, float], wanted: str
     ) -> PlannedQuery:
-        return left_of(query, plan, self._states, observed, wanted)
+        return left_of(query, plan, self.states, observed, wanted)
 
 
 class StepRunner:
@@ -125,8 +131,16 @@ class StepRunner:
         chosen = choose_checkpoints(stages, self.budget, failures, self._around.speed.seconds)
         return {position for name, position in chosen if name == step.name}
 
+    def cuts_again(self, step: StepPlan, begun: Collection[str]) -> Collection[int]:
+        """Where a step was cut that an earlier driver had begun: there is something of these parts,
+        or was to be. `begun` are those that were under way."""
+        if self._checkpoints == "all":
+            return range(len(step.keys))
+        there = (number for number, key in enumerate(step.keys) if {key} & {*self._known, *begun})
+        return list(there)
+
     def run(
-        self, step: SharedStep, cuts: Collection[int], users: Sequence[PlannedQuery]
+        self, step: StepPlan, cuts: Collection[int], users: Sequence[PlannedQuery]
     ) -> KeptResult:
         """The parts of the step one after the other; the result of the last."""
         pieces = pieces_of(step, cuts)
@@ -142,7 +156,7 @@ class StepRunner:
     def _run_piece(
         self,
         piece: Piece,
-        step: SharedStep,
+        step: StepPlan,
         states: Mapping[str, KeptResult],
         users: Sequence[PlannedQuery],
     ) -> KeptResult:
@@ -155,7 +169,7 @@ class StepRunner:
         wanted = self._around.settings.engine.name
         made = planned_piece(piece, states, users, self._around.observed(), wanted)
         arrow_schema(schema_of(piece.plan))  # what cannot be kept fails before it is run
-        self._serves[piece.name] = step.queries
+        self._serves[piece.name] = tuple(user.name for user in users)
         began = time.monotonic()
         kept, engine = self._execute(made, piece.key)
         if not kept.kept:
@@ -185,9 +199,20 @@ class StepRunner:
         return [piece for kept in self._known.values() for piece in kept.pieces]
 
     def note(self, plans: Mapping[str, QueryPlan]) -> None:
-        """What is left to do of each query, for a driver that may have to go on from here."""
+        """What is left to do of queries, where that is not what the mini-batch began with, for a
+        driver that may have to go on from here."""
         if plans:
-            piece = f"batch/{secrets.token_hex(6)}"
             told = {name: plan_to_builtins(plan) for name, plan in plans.items()}
-            self._run.write_piece(piece, msgspec.json.encode(told))
+            piece = self._write(msgspec.json.encode(told))
             self._run.append(TO_FINISH, None, piece=piece, queries=list(plans))
+
+    def begin(self, number: int, made: Formed, **told: Any) -> None:
+        """A mini-batch, for a driver that may have to go on with it."""
+        piece = self._write(formed_to_json(made))
+        names = list(made.queries)
+        self._run.append(MINI_BATCH, None, number=number, queries=names, piece=piece, **told)
+
+    def _write(self, data: bytes) -> str:
+        piece = f"batch/{secrets.token_hex(6)}"
+        self._run.write_piece(piece, data)
+        return piece

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -14,6 +15,7 @@ from headway.plan.graph import replace_nodes, walk, with_root
 from headway.plan.nodes import Aggregate, Join, Node, QueryPlan, Scan, Sort, StateScan, Window
 from headway.plan.sources import Source
 from headway.plan.statistics import TableStatistics
+from headway.session.formed import Formed, StepPlan
 from headway.session.planning import PlannedQuery, statistics_of, with_engine
 from headway.session.uniqueness import is_unique_key
 from headway.sharing.costs import Work
@@ -62,12 +64,26 @@ class SharedStep:
         return self.chain.queries
 
     @cached_property
-    def key(self) -> str:
-        return key_of(self.plan.plan.root)
+    def to_run(self) -> StepPlan:
+        root, joined = self.plan.plan.root, self.plan.joined
+        forms = canonical_forms(root)
+        # What a plan computes, and how its columns are called.
+        key, *keys = (f"{forms[n].key} {' '.join(n.column_names)}" for n in (root, *joined))
+        rows = tuple(reached.rows for reached in self.chain.reached)
+        return StepPlan(
+            self.name,
+            self.queries,
+            key,
+            state_name(key),
+            self.plan.plan,
+            joined,
+            tuple(keys),
+            rows,
+        )
 
     @property
     def state(self) -> StateScan:
-        return StateScan("batch", state_name(self.key), self.plan.plan.root.schema)
+        return StateScan("batch", self.to_run.state, self.plan.plan.root.schema)
 
     def shares(self) -> Iterator[tuple[str, SharedPart]]:
         """What each query finds in the result."""
@@ -78,11 +94,6 @@ class SharedStep:
 
 SharedPart = tuple[Member, Share, StateScan]
 """A part of a query, and where its rows are."""
-
-
-def key_of(root: Node) -> str:
-    """What a plan computes, and how its columns are called."""
-    return f"{canonical_forms(root)[root].key} {' '.join(root.column_names)}"
 
 
 def state_name(key: str) -> str:
@@ -183,33 +194,33 @@ class Piece:
 Checkpoints = Literal["selective", "all", "none"]
 
 
-def pieces_of(step: SharedStep, cuts: Collection[int]) -> list[Piece]:
+def pieces_of(step: StepPlan, cuts: Collection[int]) -> list[Piece]:
     """The step cut after these joins, first part first. A part has the same name however the
     work before it was cut."""
     pieces: list[Piece] = []
     replaced: dict[Node, Node] = {}
-    settings = step.plan.plan.settings
+    settings = step.plan.settings
     for position in sorted(cuts):
-        node = step.plan.joined[position]
+        node = step.joined[position]
         below = replace_nodes(node, dict(replaced))
         plan = QueryPlan(below, below.column_names, settings)
-        piece = Piece(key_of(node), plan, _expected_rows(step, plan, replaced))
+        piece = Piece(step.keys[position], plan, _expected_rows(step, plan, replaced))
         pieces.append(piece)
         replaced = {node: StateScan("batch", piece.name, node.schema)}
-    plan = with_root(step.plan.plan, replace_nodes(step.plan.plan.root, dict(replaced)))
+    plan = with_root(step.plan, replace_nodes(step.plan.root, dict(replaced)))
     return [*pieces, Piece(step.key, plan, _expected_rows(step, plan, replaced))]
 
 
 def _expected_rows(
-    step: SharedStep, plan: QueryPlan, replaced: Mapping[Node, Node]
+    step: StepPlan, plan: QueryPlan, replaced: Mapping[Node, Node]
 ) -> dict[str, float]:
     """Of the joins in a plan that may read the first of them from a state."""
     keys = row_keys(plan.root)
     found: dict[str, float] = {}
-    for node, reached in zip(step.plan.joined, step.chain.reached, strict=True):
+    for node, rows in zip(step.joined, step.rows, strict=True):
         there = replace_nodes(node, dict(replaced))
         if there in keys:
-            found[keys[there]] = reached.rows
+            found[keys[there]] = rows
     return found
 
 
@@ -240,6 +251,23 @@ def planned_piece(
     )
     known = {**observed, **piece.rows}
     return with_engine(query, piece.plan, statistics, known, wanted, ordered=True)
+
+
+def formed(
+    names: Iterable[str], queries: Mapping[str, PlannedQuery], steps: Iterable[SharedStep]
+) -> Formed:
+    """A mini-batch of these queries and steps. A query whose rest cannot be planned is run whole,
+    and has none."""
+    made = list(steps)
+    parts: dict[str, list[SharedPart]] = {}
+    for step in made:
+        for name, part in step.shares():
+            parts.setdefault(name, []).append(part)
+    rests: dict[str, QueryPlan] = {}
+    for name, found in parts.items():
+        with suppress(Exception):
+            rests[name] = finishing_plan(queries[name], found)
+    return Formed(tuple(names), tuple(step.to_run for step in made), rests)
 
 
 def finishing_plan(planned: PlannedQuery, parts: Sequence[SharedPart]) -> QueryPlan:
