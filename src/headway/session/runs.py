@@ -615,12 +615,15 @@ class RunHandle:
             return None
 
     def _count_losses(self, before: frozenset[str] | None, seconds: float) -> int:
-        from headway.spark.executors import let_go_executors
+        from headway.spark.executors import SPARK_GONE, let_go_executors
 
         after = self._executors()
         if before is None or after is None:
             return 0
-        let_go = let_go_executors(self._around.engine.spark)
+        try:
+            let_go = let_go_executors(self._around.engine.spark)
+        except SPARK_GONE:
+            return 0
         return self._around.failures.add(before - let_go, after, seconds)
 
     def _side_by_side(
