@@ -135,7 +135,7 @@ def test_stopped_after_every_stage(session: Session, kind: str) -> None:
     assert kept, "nothing was ever kept"
 
 
-EXPLODED = "(select id, k, explode(sequence(1, 20)) as e from facts)"
+EXPLODED = "(select id, k, explode(sequence(1, 10)) as e from facts)"
 JOINED = f"""
 select /*+ merge(d) */ d.name, count(*) as n, sum(crc32(cast(id + e as string))) as s
 from {EXPLODED} f join (select k, max(name) as name from dims group by k) d on f.k = d.k
@@ -143,6 +143,7 @@ group by d.name order by d.name
 """
 
 
+@pytest.mark.nightly
 def test_skewed_parts_of_a_shuffle_are_halved(session: Session) -> None:
     for name, value in {
         "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "1",

@@ -24,7 +24,6 @@ from headway.base.errors import HeadwayError, RunSuspended, TableChanged, WrongU
 from headway.bench.peers import same_rows
 from headway.session import RunHandle, Session
 from headway.session import session as headway_session
-from headway.session.pipelined import ExecutionWatch
 from headway.session.requests import Request, ask
 from headway.session.resuming import IMAGE
 from headway.session.runs import QUERY_STARTED
@@ -35,10 +34,10 @@ from headway.storage import Run, list_runs, open_store
 from headway.testing.suspensions import (
     NOW,
     QUERY,
+    await_sides,
     goes_on,
     images_of,
     resumed_with,
-    running_of,
     suspend_after,
     suspended,
 )
@@ -166,18 +165,82 @@ def test_the_pipelined_engine_keeps_its_tables(
         assert same_rows(resumed.arrow(), expected)
 
 
-def _suspend_channels_after(handle: RunHandle, sides: int) -> bool:
-    """Once so many inputs of channels are being ended; False when the query was quicker."""
-    while not handle.finished:
-        for running in running_of(handle):
-            assert isinstance(running.watch, ExecutionWatch)
-            if running.watch.report.sides_done >= sides:
-                try:
-                    return any(image.states for image in handle.suspend(NOW).values())
-                except WrongUsage:
-                    return False
-        time.sleep(0.001)
-    return False
+def _suspend_channels_after(handle: RunHandle, sides: int, how: Suspension = NOW) -> bool:
+    """With states, once so many inputs of channels are being ended; False when the query was
+    quicker."""
+    if not await_sides(handle, sides):
+        return False
+    try:
+        return any(image.states for image in handle.suspend(how).values())
+    except WrongUsage:
+        return False
+
+
+def _suspended_channels(session: Session, how: Suspension = NOW) -> RunHandle:
+    for sides in (4, 3, 2, 2):
+        handle = session.run(WORKLOADS["tpch"].queries()["q21"])
+        if _suspend_channels_after(handle, sides, how):
+            return handle
+    raise AssertionError("the query was always quicker")
+
+
+@pytest.fixture
+def of_workers(session: Session, workers: Workers) -> Iterator[Session]:
+    """A session on the pipelined engine."""
+    with headway_session(session.spark, workers=workers, store_url=session.store.url) as other:
+        yield other
+
+
+@pytest.mark.nightly
+def test_the_pipelined_engine_is_suspended_again_and_again(of_workers: Session) -> None:
+    """What was kept the first time serves the third driver."""
+    expected = of_workers.spark.sql(WORKLOADS["tpch"].queries()["q21"]).toArrow()
+    for _ in range(5):
+        first = _suspended_channels(of_workers)
+        second = of_workers.resume(first.id)
+        if _suspend_channels_after(second, 1):
+            break
+    else:
+        raise AssertionError("the query was always quicker")
+    assert same_rows(goes_on(of_workers, first.id), expected)
+    assert resumed_with(of_workers.store, first.id), "it began anew"
+
+
+@pytest.mark.nightly
+def test_the_pipelined_engine_keeps_what_fits_into_the_time(of_workers: Session) -> None:
+    expected = of_workers.spark.sql(WORKLOADS["tpch"].queries()["q21"]).toArrow()
+    handle = _suspended_channels(of_workers, Suspension(wait=False, within=30.0))
+    assert same_rows(goes_on(of_workers, handle.id), expected)
+    assert resumed_with(of_workers.store, handle.id), "it began anew"
+    for _ in range(5):
+        late = of_workers.run(WORKLOADS["tpch"].queries()["q21"])
+        assert not _suspend_channels_after(late, 2, Suspension(wait=False, within=0.0))
+        if Run.open(of_workers.store, late.id).summary().status == "suspended":
+            break
+    else:
+        raise AssertionError("the query was always quicker")
+    assert same_rows(goes_on(of_workers, late.id), expected)
+
+
+@pytest.mark.nightly
+def test_the_pipelined_engine_pauses(of_workers: Session) -> None:
+    text = WORKLOADS["tpch"].queries()["q21"]
+    expected = of_workers.spark.sql(text).toArrow()
+    for _ in range(5):
+        handle = of_workers.run(text)
+        if await_sides(handle, 2):
+            with suppress(WrongUsage):
+                handle.pause()
+        if handle.paused and handle._keeping.image_of("query") is not None:
+            break
+        handle.go_on()
+        handle.wait()
+    else:
+        raise AssertionError("the query was always quicker")
+    handle.go_on()
+    handle.wait()
+    assert handle._queries["query"].states, "it began anew"
+    assert same_rows(handle.arrow(), expected)
 
 
 def test_queries_that_had_not_begun_begin(session: Session) -> None:

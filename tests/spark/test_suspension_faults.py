@@ -411,14 +411,16 @@ def killed_at(step: int, *arguments: str | Path) -> bool:
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("by", ["driver", "executors", "workers"])
 def test_a_driver_that_is_killed_at_every_step(
-    opened: Opened, workload_data: Callable[[str], Path], tmp_path: Path
+    opened: Opened, workload_data: Callable[[str], Path], tmp_path: Path, by: str
 ) -> None:
+    """Whoever writes the states."""
     expected = None
     kept = []
     for step in count():
         store = tmp_path / f"store-{step}"
-        if not killed_at(step, "suspend", store, workload_data("tpch")):
+        if not killed_at(step, "suspend", by, store, workload_data("tpch")):
             break
         with opened(store) as session:
             (summary,) = list_runs(session.store)
@@ -441,7 +443,7 @@ def test_a_resumer_that_is_killed_at_every_step(
     for step in count():
         store = tmp_path / f"store-{step}"
         shutil.copytree(tmp_path / "store", store)
-        if not killed_at(step, "resume", store, workload_data("tpch")):
+        if not killed_at(step, "resume", "driver", store, workload_data("tpch")):
             break
         with opened(store) as session:
             found.append(Run.open(session.store, run_id).summary().status)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from headway.base.errors import WrongUsage
 from headway.session import Query, RunHandle, Session
 from headway.session.keeping import Running
+from headway.session.pipelined import ExecutionWatch
 from headway.session.resuming import IMAGE
 from headway.session.runs import QUERY_STARTED
 from headway.session.suspending import Suspension
@@ -50,6 +51,18 @@ def await_stages(handle: RunHandle, stages: int) -> bool:
         if has_stages(handle, stages):
             return True
         time.sleep(0.005)
+    return False
+
+
+def await_sides(handle: RunHandle, sides: int) -> bool:
+    """As `await_stages`, on the workers: so many inputs of channels are ended, or are being so."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not handle.finished:
+        for running in running_of(handle):
+            assert isinstance(running.watch, ExecutionWatch)
+            if running.watch.report.sides_done >= sides:
+                return True
+        time.sleep(0.001)
     return False
 
 
