@@ -44,6 +44,8 @@ from headway.testing.suspensions import (
 from headway.workloads import WORKLOADS
 
 HEADWAY = Path(sys.executable).parent / "headway"
+PATIENCE = 240.0
+"""For a Spark that starts on a machine with much else to do."""
 
 
 @pytest.fixture
@@ -426,14 +428,14 @@ class Processes:
 
     def call(self, *arguments: str, code: int = 0) -> Any:
         called = self.start(*arguments)
-        out, err = called.communicate(timeout=180)
+        out, err = called.communicate(timeout=PATIENCE)
         assert called.returncode == code, (arguments, out, err)
         return json.loads(out.splitlines()[-1])
 
     def await_states(self) -> Any:
         """Until the slow query of the newest run has something that can be kept: where it stands
         then."""
-        until = time.monotonic() + 90
+        until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             stand = self.call("show", "last")["standings"].get("slow")
             if stand is not None and stand["states"]:
@@ -441,7 +443,7 @@ class Processes:
         raise AssertionError("there was never a state")
 
     def ended(self, running: subprocess.Popen[str], code: int) -> Any:
-        out, err = running.communicate(timeout=90)
+        out, err = running.communicate(timeout=PATIENCE)
         assert running.returncode == code, (out, err)
         return json.loads(out.splitlines()[-1])
 
@@ -568,7 +570,7 @@ def _await_query(store: Path, running: subprocess.Popen[str]) -> None:
 
 
 def _await_event(kind: str, store: Path, running: subprocess.Popen[str]) -> None:
-    until = time.monotonic() + 90
+    until = time.monotonic() + PATIENCE
     while time.monotonic() < until and running.poll() is None:
         time.sleep(0.1)
         runs = list_runs(open_store(str(store))) if store.exists() else ()
