@@ -177,7 +177,7 @@ QUERIES = {
     "one row": "SELECT 1 AS one",
     "nested constants": """
         SELECT sequence(1, 4)[i % 2], array_repeat('a', 3)[i % 2], map_from_arrays(sequence(1, 2),
-          array('x', 'y'))[i % 2 + 1], arrays_zip(sequence(1, 2), array('x', 'y'))[i % 2],
+          array('x', 'y'))[i % 2 + 1],
           array(1.5BD, 2.25BD)[i % 2], array(CAST(1 AS DECIMAL(10,2)))[0],
           CAST(named_struct('Ab', i) AS STRUCT<`Cd`: BIGINT>), map('k', array(i))
         FROM t WHERE i < 5""",

@@ -169,11 +169,10 @@ def test_ways_to_read_a_shuffle_change_no_state(session: Session) -> None:
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.autoBroadcastJoinThreshold": "-1",
         "spark.sql.shuffle.partitions": "6",
-        "spark.sql.codegen.wholeStage": "false",  # so that only the ways to read differ
     }.items():
         session.spark.conf.set(name, value)
     expected = session.spark.sql(JOINED).toArrow().to_pylist()
-    for _ in range(5):
+    for _ in range(12):
         handle = session.run(JOINED)
         assert await_stages(handle, 1), "the smaller table, as it was shuffled"
         (before,) = handle.standings().values()

@@ -110,9 +110,12 @@ public final class RunningPlan {
         return bare((SparkPlan) first).sameResult(bare((SparkPlan) second));
     }
 
-    /** Without the ways in which the parts of a shuffle are read: several at a time, or halves. */
+    /** Without the ways in which the parts of a shuffle are read, several at a time or halves, and
+     * the marks of what is compiled together. */
     private static SparkPlan bare(SparkPlan node) {
-        if (node instanceof org.apache.spark.sql.execution.adaptive.AQEShuffleReadExec) {
+        if (node instanceof org.apache.spark.sql.execution.adaptive.AQEShuffleReadExec
+            || node instanceof org.apache.spark.sql.execution.WholeStageCodegenExec
+            || node instanceof org.apache.spark.sql.execution.InputAdapter) {
             return bare((SparkPlan) ((TreeNode) node).children().apply(0));
         }
         scala.collection.Seq children = ((TreeNode) node).children();
