@@ -273,6 +273,7 @@ def test_a_batch_whose_driver_was_killed_goes_on(
         check_rows(session, handle, regular_share(seed=5, count=12))
 
 
+@pytest.mark.nightly
 def test_checkpoints_of_a_driver_that_was_killed_are_found(
     workload_session: Sessions, workers: Workers, workload_data: Callable[[str], Path],
     tmp_path: Path,

@@ -383,6 +383,7 @@ def test_a_spark_that_does_not_start(start: Callable[..., subprocess.Popen[str]]
     assert err.startswith("SPARK_NOT_STARTED: ") and "aster" in err and "Traceback" not in err
 
 
+@pytest.mark.nightly
 def test_a_process_of_its_own_is_quiet_and_tidy(
     start: Callable[..., subprocess.Popen[str]], tables: str, tmp_path: Path
 ) -> None:

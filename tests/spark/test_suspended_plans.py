@@ -161,6 +161,7 @@ def test_skewed_parts_of_a_shuffle_are_halved(session: Session) -> None:
         assert goes_on(session, handle.id).to_pylist() == expected, f"after {stages} stages"
 
 
+@pytest.mark.nightly
 def test_ways_to_read_a_shuffle_change_no_state(session: Session) -> None:
     """Small parts are read together: the same rows, which are not written a second time under
     another name."""
