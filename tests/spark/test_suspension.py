@@ -35,6 +35,7 @@ from headway.testing.suspensions import (
     NOW,
     QUERY,
     await_sides,
+    await_stages,
     goes_on,
     images_of,
     resumed_with,
@@ -84,12 +85,27 @@ def test_plans_of_all_kinds(session: Session, name: str) -> None:
     assert same_rows(goes_on(session, handle.id), session.spark.sql(text).toArrow())
 
 
-def test_the_running_pipelines_are_finished_first(session: Session) -> None:
+def test_the_running_pipelines_are_finished_first(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[Suspension.__module__], "_RESUMING_SECONDS", 0.0)
     handle = suspended(session, QUERY, 1, Suspension(wait=True))
     (image,) = images_of(session, handle.id)
     ((finished, total, seconds),) = image["progress"].values()
     assert 2 <= finished <= total and seconds > 0
     assert same_rows(goes_on(session, handle.id), session.spark.sql(QUERY).toArrow())
+
+
+def test_a_query_that_is_about_to_end_is_let_to_its_end(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Going on elsewhere would take longer."""
+    monkeypatch.setattr(sys.modules[Suspension.__module__], "_RESUMING_SECONDS", 60.0)
+    handle = session.run(QUERY)
+    assert await_stages(handle, 1)
+    assert not handle.suspend(Suspension(wait=True))
+    assert Run.open(session.store, handle.id).summary().status == "done"
+    assert same_rows(handle.arrow(), session.spark.sql(QUERY).toArrow())
 
 
 def test_what_cannot_be_written_in_time_is_left(
@@ -486,7 +502,7 @@ def test_a_driver_asked_to_suspend(spark: SparkSession, tmp_path: Path) -> None:
     running = processes.started()
     try:
         assert "[left]" in processes.await_states()["plan"]
-        told = processes.call("suspend", "last", "--within", "60s")
+        told = processes.call("suspend", "last", "--now", "--within", "60s")
         assert told["status"] == "suspended" and told["states"], told
         assert processes.ended(running, 4)["status"] == "suspended"
     finally:

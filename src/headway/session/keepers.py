@@ -53,6 +53,9 @@ class StateKeeper(Protocol):
         """None when nothing can be kept of the query. In the place of states that it is to be
         `without` are those that they were made from, as far as the engine has them."""
 
+    def finished(self) -> int:
+        """How many pipelines are. Asked far more often than where the query stands."""
+
     def settle(self, until: float | None, ended: Callable[[], bool]) -> None:
         """Wait for the pipelines that are running, as far as the time allows."""
 

@@ -59,6 +59,9 @@ class PipelinedKeeper:
                     return
             time.sleep(LOOK_SECONDS)
 
+    def finished(self) -> int:
+        return self._watch.report.sides_done
+
     def stand(self, without: Collection[str] = ()) -> Standing:
         complete = self._complete(without)
         wanted = topmost(self._plan.root, complete)

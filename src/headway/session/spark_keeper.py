@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from headway.spark.adaptive import QueryWatch
     from headway.spark.results import KeptResult
-    from headway.spark.running import LiveState, RunningPlan
+    from headway.spark.running import LiveState, RunningPlan, Stages
 
 _EXTRACTED_TOGETHER = 4
 _CLEANING = "spark.sql.classic.shuffleDependency.fileCleanup.enabled"
@@ -73,16 +73,20 @@ class SparkKeeper:
         """The next pipelines have hardly begun then."""
         awaited: frozenset[int] = frozenset()
         while not ended():
-            running = self._running_plan()
-            if awaited and not awaited & running.running:
+            running = self._stages().running
+            if awaited and not awaited & running:
                 return
             if until is not None:
-                written = sum(state.bytes or 0 for state in running.states.values())
+                states = self._running_plan().states.values()
+                written = sum(state.bytes or 0 for state in states)
                 if time.monotonic() + 2 * self._speed.seconds(written) >= until:
                     return
             # The last pipeline ends with the query; between two there is a moment without any.
-            awaited = awaited or running.running
+            awaited = awaited or running
             time.sleep(LOOK_SECONDS)
+
+    def finished(self) -> int:
+        return self._stages().finished
 
     def stand(self, without: Collection[str] = ()) -> Standing | None:
         found = self._read(without)
@@ -216,6 +220,11 @@ class SparkKeeper:
         with self._naming:
             passed_over = [state for name, state in self._named if name in without]
         return running_plan(self._watch.frame, passed_over, written=self._watch.written)
+
+    def _stages(self) -> Stages:
+        from headway.spark.running import stages_of
+
+        return stages_of(self._watch.frame)
 
     def _columns(self) -> tuple[str, ...]:
         if self._query.frame is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from headway.session.history import StoreSpeed
-from headway.session.keepers import Standing, StateKeeper
+from headway.session.keepers import LOOK_SECONDS, Standing, StateKeeper
 from headway.session.resuming import QueryImage
 
 _TRIALS = 16
@@ -25,9 +25,8 @@ _RESERVE_SECONDS = 1.0
 """Of the time until the machine is gone, for what comes after the states: a fifth, or this."""
 _LATE = 1000.0
 """What a second counts after the machine is gone."""
-_CHEAP_SECONDS = 0.3
-_AWAIT_SECONDS = 0.3
-"""Between two looks at whether it has become cheaper."""
+_RESUMING_SECONDS = 1.0
+"""What it takes to go on elsewhere, however little is left: the plan is read and compiled again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,23 +116,23 @@ def _await_cheaper(
     ended: Callable[[], bool],
 ) -> None:
     """Goes on waiting while that has taken less than moving would: after the next pipeline there
-    may be far less to move, and what is done meanwhile need not be done elsewhere. So nobody waits
-    for more than what moving at once would have cost him."""
+    may be far less to move, and what is done meanwhile need not be done elsewhere; or the query is
+    at its end by then. So nobody waits for more than what moving at once would have cost him."""
     began = time.monotonic()
-    finished, cost = -1, 0.0
+    finished, cost, writing = -1, 0.0, 0.0
     while not ended():
-        standing = keeper.stand()
-        if standing is None:
-            return
-        if standing.finished != finished:
-            finished = standing.finished
+        if finished != (now_finished := keeper.finished()):
+            standing = keeper.stand()
+            if standing is None:
+                return
+            finished, writing = now_finished, writing_seconds(standing, speed)
             again = work.again(replace(standing, states={}), standing)
-            cost = min(moving_cost(standing, speed, work)(standing), again)
+            cost = _RESUMING_SECONDS + writing + min(reading_seconds(standing, speed), again)
         now = time.monotonic()
-        late = until is not None and now + 2 * writing_seconds(standing, speed) >= until
-        if late or now - began >= cost or cost <= _CHEAP_SECONDS:
+        late = until is not None and now + 2 * writing >= until
+        if late or now - began >= cost:
             return
-        time.sleep(_AWAIT_SECONDS)
+        time.sleep(LOOK_SECONDS)
 
 
 def moving_cost(

@@ -87,8 +87,7 @@ public final class RunningPlan {
         java.util.Map times = used.isEmpty() ? null : taskTimes(query.sparkSession().sparkContext());
         found[0] = text;
         found[1] = nodes;
-        found[2] = plan.finished + " " + plan.total
-            + underWay(plan.unfinished, query.sparkSession().sparkContext());
+        found[2] = plan.counted(query);
         for (int i = 0; i < used.size(); i++) {
             int number = ((Integer) used.get(i)).intValue();
             SparkPlan state = (SparkPlan) plan.states.get(number);
@@ -98,6 +97,18 @@ public final class RunningPlan {
             found[5 + 3 * i] = origin;
         }
         return found;
+    }
+
+    /** The stages alone, as `of` tells them: this is asked again and again of a query that is waited for. */
+    public static String stages(Object execution) {
+        QueryExecution query = (QueryExecution) execution;
+        RunningPlan plan = new RunningPlan();
+        plan.current(query.executedPlan());
+        return plan.counted(query);
+    }
+
+    private String counted(QueryExecution query) {
+        return finished + " " + total + underWay(unfinished, query.sparkSession().sparkContext());
     }
 
     private static SparkPlan newest(SparkPlan plan) {

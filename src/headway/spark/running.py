@@ -21,7 +21,7 @@ from headway.plan.nodes import Node, QueryPlan, StateScan
 from headway.plan.reuse import share_equal_subplans
 from headway.spark.operators import OperatorReader
 from headway.spark.tree import Handle, Tree, running_tree
-from headway.spark.tree_text import origin_text, rows_of, running_text, same_rows
+from headway.spark.tree_text import origin_text, rows_of, running_text, same_rows, stages_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,22 @@ class LiveState:
 
 
 @dataclass(frozen=True, slots=True)
+class Stages:
+    """Those of Spark; `running` are the numbers of those that have tasks at work."""
+
+    finished: int
+    total: int
+    running: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class RunningPlan:
-    """Stages are those of Spark; `running` are the numbers of those that have tasks at work."""
+    """Stages are counted as Spark has them."""
 
     tree: Tree
     deterministic: bool
     finished: int
     total: int
-    running: frozenset[int]
     states: dict[int, LiveState]
 
 
@@ -73,16 +81,25 @@ def running_plan(
     tree, deterministic = running_tree(found.text, found.nodes)
     if written and tree.name == "MapInArrow":
         tree = tree.children[0]
-    finished, total, *running = (int(number) for number in found.stages.split())
+    stages = _stages(found.stages)
     states = [_state(*state) for state in found.states]
     return RunningPlan(
         tree,
         deterministic,
-        finished,
-        total,
-        frozenset(running),
+        stages.finished,
+        stages.total,
         {state.number: state for state in states},
     )
+
+
+def stages_of(frame: DataFrame) -> Stages:
+    """Of a frame that is being run: far quicker than its plan."""
+    return _stages(stages_text(frame._jdf.queryExecution()))
+
+
+def _stages(text: str) -> Stages:
+    finished, total, *running = (int(number) for number in text.split())
+    return Stages(finished, total, frozenset(running))
 
 
 def read_running(

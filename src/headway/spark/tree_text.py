@@ -101,6 +101,12 @@ def running_text(execution: Any, passed_over: list[Any]) -> RunningText:
     )
 
 
+def stages_text(execution: Any) -> str:
+    """Of a query that is running: how many stages are finished, how many there are, and the numbers
+    of those that have tasks at work."""
+    return str(_object(_RUNNING).stages(execution))
+
+
 def origin_text(logical: Any) -> tuple[bytes, Any]:
     """The logical plan that a state stands for, as JSON, and its nodes."""
     text, nodes = _object(_RUNNING).origin(logical)
