@@ -164,3 +164,40 @@ def test_a_data_frame_that_is_done_does_not_hold_up_the_others(
     resumed.wait()
     assert resumed.arrow("large").equals(expected)
     assert resumed.arrow("small").num_rows == 6
+
+
+LATER = """
+select hour(timestamp_seconds(k)) as h, count(*) as n, sum(v) as v from few group by 1 order by 1
+"""
+
+
+def test_texts_mean_what_they_meant(at: Elsewhere, tmp_path: Path) -> None:
+    """In another session that has another time zone, not the view which a statement of the run has
+    made, and two tables under each other's name: also for a query that had not begun."""
+    folders = [write_numbers(tmp_path / "a"), write_numbers(tmp_path / "b", first=7)]
+
+    def opened(zone: str, numbers: Path, others: Path) -> Session:
+        session = at(numbers)
+        session.spark.read.parquet(str(others)).createOrReplaceTempView("others")
+        session.spark.conf.set("spark.sql.session.timeZone", zone)
+        return session
+
+    session = opened("UTC", *folders)
+    statements = (
+        "create or replace temporary view few as select * from others where k < 9999",
+        TEXT,
+        LATER,
+    )
+    for _ in range(5):
+        handle = session.run(
+            session.sql(text, name=f"q{number}") for number, text in enumerate(statements)
+        )
+        if suspend_after(handle, 1):
+            break
+    else:
+        raise AssertionError("the query was always quicker")
+    expected = [session.spark.sql(text).toArrow() for text in (TEXT, LATER)]
+    resumed = opened("Asia/Tokyo", *reversed(folders)).resume(handle.id)
+    resumed.wait()
+    assert [resumed.arrow(name) for name in ("q1", "q2")] == expected
+    assert resumed_with(session.store, handle.id, "q1"), "it began anew"

@@ -19,12 +19,13 @@ from headway.plan.nodes import Scan
 from headway.session import RunHandle, Session
 from headway.session import session as headway_session
 from headway.spark.adaptive import QueryWatch
-from headway.spark.running import running_plan
+from headway.spark.running import stages_of
 from headway.testing.suspensions import (
     NOW,
     await_stages,
     goes_on,
     images_of,
+    resumed_with,
     running_of,
     suspend_after,
     suspended,
@@ -61,6 +62,7 @@ def session(spark: SparkSession, tables: Path, tmp_path: Path) -> Iterator[Sessi
         yield made
 
 
+HASHED = "(select crc32(cast(id as string)) as h from facts)"
 KINDS = {
     "distinct": "select distinct g, k % 5 as m from facts order by g, m",
     "counts of distinct values": """
@@ -110,8 +112,24 @@ KINDS = {
         from (select k, g, count(*) as c from facts group by k, g) a
         join (select k, max(id) as id from facts group by k) b on a.k = b.k
         group by a.g order by a.g""",
+    "rows without columns": "select count(*) as n from (select distinct k, g from facts)",
+    "a broadcast table without columns": f"""
+        select /*+ broadcast(d) */ count(*) as n from {HASHED} f cross join
+        (select name from dims where k < 3) d where h % 7 = 1""",
+    "types of all kinds": """
+        select g, max(t) as t, max(z) as z, max(d) as d, max(i) as i, max(s) as s, max(a) as a,
+            max(b) as b, cast(max(x) as string) as x
+        from (select g, k, max(timestamp_micros(id * 1000003)) as t,
+                max(timestamp_ntz '2020-01-01 00:00:00' + make_dt_interval(0, 0, 0, id)) as z,
+                max(date_add(date '1900-01-01', cast(id as int))) as d,
+                max(make_dt_interval(0, 0, 0, id)) as i,
+                max(named_struct('a', id, 'b', array(v, null))) as s, max(array(g, k)) as a,
+                max(cast(cast(id as string) as binary)) as b,
+                max(if(id % 9 = 0, double('nan'), -v)) as x
+              from facts group by g, k)
+        group by g order by g""",
 }
-QUICK = ("distinct", "left join", "read twice", "scalar subqueries")
+QUICK = ("distinct", "left join", "read twice", "rows without columns")
 
 
 @pytest.mark.parametrize(
@@ -129,8 +147,10 @@ def test_stopped_after_every_stage(session: Session, kind: str) -> None:
         else:
             break  # it never has so many
         stopped += 1
-        kept += bool(images_of(session, handle.id)[-1]["states"])
+        states = images_of(session, handle.id)[-1]["states"]
+        kept += bool(states)
         assert goes_on(session, handle.id).to_pylist() == expected, f"after {stages} stages"
+        assert bool(resumed_with(session.store, handle.id)) == bool(states), "it began anew"
     print(f"{kind}: stopped {stopped} times, {kept} times with states")
     assert kept, "nothing was ever kept"
 
@@ -195,7 +215,7 @@ def is_joining(handle: RunHandle) -> bool:
     """Both tables are shuffled, and Spark has decided how it reads their parts."""
     for running in running_of(handle):
         assert isinstance(running.watch, QueryWatch)
-        found = running_plan(running.watch.frame)
+        found = stages_of(running.watch.frame)
         return found.finished >= 2 and bool(found.running)
     return False
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from headway.session.batch_planning import BatchOptions
 from headway.session.batch_reports import Lost
 from headway.session.history import CostHistory, FailureHistory
 from headway.session.losses import LossWatch
@@ -16,7 +15,7 @@ from headway.session.planning import changed_tables
 from headway.sharing.cost_model import PIPELINED_RATES, CostModel
 from headway.sharing.costs import Work
 from headway.sharing.failures import Failures
-from headway.spark.executors import let_go_executors, task_seconds
+from headway.spark.executors import task_seconds
 from headway.storage import FileFingerprint, ReliableStore, TableRecord
 
 Stores = Callable[[str], ReliableStore]
@@ -32,7 +31,7 @@ def test_failures_are_counted_per_hour(make_store: Stores) -> None:
     store = make_store("local")
     history = FailureHistory(store)
     assert history.per_hour() == 0.0
-    assert history.add(frozenset("abc"), frozenset("cd"), 7200.0) == 2
+    history.add(2, 7200.0)
     assert FailureHistory(store).per_hour() == 1.0
 
 
@@ -46,7 +45,7 @@ def test_an_executor_that_is_lost_is_counted_once(
     around: Any = SimpleNamespace(failures=history, engine=spark, settings=settings)
     now = {"a": (True, 5.0), "b": (True, 7.0)}
     monkeypatch.setattr("headway.spark.executors.task_seconds", lambda spark: dict(now))
-    watch = LossWatch(around, BatchOptions(0.0, failures_per_hour=2.0, workers=2))
+    watch = LossWatch(around, Failures(2.0, 2))
     watch.begin()
     assert not watch.look() and watch.expected() == Failures(2.0, 2)
     now |= {"b": (False, 9.5), "c": (True, 0.0)}
@@ -90,7 +89,6 @@ def test_an_executor_that_spark_lets_go_of_is_no_loss() -> None:
     context = SimpleNamespace(sc=lambda: SimpleNamespace(statusStore=lambda: store))
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=context))
     assert task_seconds(spark) == {"1": (True, 1.5), "4": (False, 1.5)}
-    assert let_go_executors(spark) == {"2", "3"}
 
 
 def test_a_later_model_knows_how_long_work_took(make_store: Stores) -> None:

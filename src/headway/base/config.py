@@ -23,6 +23,7 @@ from headway.base.setting_kinds import (
     Interval,
     JavaMemory,
     Location,
+    Number,
     Size,
     Text,
     WholeNumber,
@@ -161,6 +162,17 @@ class RunSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """Batches with a deadline."""
+
+    checkpoint_share: float = setting(
+        Number(0.0, 1.0),
+        0.25,
+        "Of the deadline, what may be spent on keeping results of shared work against failures.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class SuspensionSettings:
     """What is kept of queries that are stopped, or may be."""
 
@@ -223,6 +235,7 @@ class Settings:
     results: ResultsSettings = field(default_factory=ResultsSettings)
     progress: ProgressSettings = field(default_factory=ProgressSettings)
     run: RunSettings = field(default_factory=RunSettings)
+    batch: BatchSettings = field(default_factory=BatchSettings)
     suspension: SuspensionSettings = field(default_factory=SuspensionSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     statistics: StatisticsSettings = field(default_factory=StatisticsSettings)

@@ -79,7 +79,7 @@ class Outcome:
         return {"failed": 1, "late": LATE, "suspended": SUSPENDED}.get(self.status, 0)
 
     def to_builtins(self) -> dict[str, Any]:
-        from headway.session.runs import summary_rows
+        from headway.session.progress import summary_rows
 
         rows = zip(summary_rows(self.queries), self.queries, strict=True)
         return {
@@ -134,7 +134,8 @@ def follow_to_end(
         console = display.console()
         if isinstance(handle, BatchHandle) and not told and console is not None:
             batch = handle.batch()
-            if batch.remaining is not None and batch.remaining <= 0:
+            goes_on = handle.goes_on_after_deadline
+            if goes_on and batch.remaining is not None and batch.remaining <= 0:
                 told = True
                 seconds = time.monotonic() - began
                 print_batch(
@@ -184,6 +185,8 @@ def print_outcome(outcome: Outcome, console: Console, *, bars: bool) -> None:
     told = f" is kept in {outcome.url}"
     if outcome.status == "suspended":
         told = f" is suspended; go on with it: headway resume {outcome.run_id}"
+    elif outcome.status == "late":
+        told += f"; go on with what is late: headway resume {outcome.run_id} --deadline 5m"
     console.print(Text("Run ").append(outcome.run_id, "bold").append(told))
 
 

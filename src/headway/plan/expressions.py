@@ -51,6 +51,11 @@ def string_literal(value: str) -> str:
     return "'" + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\0") + "'"
 
 
+def type_text(ddl: str) -> str:
+    """A type as SQL has it; the names inside a nested one keep their case."""
+    return ddl if "<" in ddl else ddl.upper()
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a node's output. `type` is Spark's DDL text, such as decimal(15,2)."""

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from headway.session.batch_reports import BatchProgress
     from headway.session.batches import BatchHandle
     from headway.session.planning import PlannedQuery
-    from headway.session.runs import QueryProgress, QueryStatus, RunHandle
+    from headway.session.progress import QueryProgress, QueryStatus
+    from headway.session.runs import RunHandle
     from headway.session.workers import Workers
 
 __all__ = [
@@ -37,8 +38,8 @@ _PLACES = {
     "PlannedQuery": "planning",
     "Policy": "batch_planning",
     "Query": "api",
-    "QueryProgress": "runs",
-    "QueryStatus": "runs",
+    "QueryProgress": "progress",
+    "QueryStatus": "progress",
     "RunHandle": "runs",
     "Session": "api",
 }

@@ -6,9 +6,10 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +54,11 @@ from headway.session.planning import (
 from headway.session.preemption import forget, vacate_when_terminated
 from headway.session.present_tables import (
     PresentTables,
-    check_tables,
     known_tables,
     present_tables,
     record_moved,
+    refuse_changed,
+    refuse_unknown,
 )
 from headway.session.requests import open_requests
 from headway.session.resuming import Resumed, known_rows, left_of, resumed_from
@@ -84,6 +86,10 @@ if TYPE_CHECKING:
     from headway.storage import ReliableStore
 
 _IMPORTERS = 2
+_QUERY = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:select|with|from|values|table|\()", re.I | re.S
+)
+"""What the texts begin with that Spark only reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +154,18 @@ class Session:
         """A query from its text. Nothing is parsed before it is run or explained."""
         if not text.strip():
             raise WrongUsage("the query is empty")
-        return Query(name or "query", text, None, deadline, priority)
+        return _checked(Query(name or "query", text, None, deadline, priority))
 
-    def dataframe(self, frame: DataFrame, *, name: str | None = None) -> Query:
+    def dataframe(
+        self,
+        frame: DataFrame,
+        *,
+        name: str | None = None,
+        deadline: float | None = None,
+        priority: float = 0.0,
+    ) -> Query:
         """A query from any DataFrame of this session."""
-        return Query(name or "dataframe", "", frame)
+        return _checked(Query(name or "dataframe", "", frame, deadline, priority))
 
     def tables(self, directory: str | Path) -> tuple[str, ...]:
         """Make every table of a folder known by its name; returns the names."""
@@ -213,7 +226,10 @@ class Session:
             if query.sql or query.plan is not None  # or its driver tells whether it can go on
         ]
         planned = self._planned_again(run, queries, resumed, known, batch=True)
-        check_tables(run, known, present_tables(run, planned), unchecked=unchecked)
+        present = present_tables(run, planned)
+        refuse_changed(run, known, present)
+        if not unchecked:
+            refuse_unknown(run, known, present)
 
     def _pause_others(self, holder: str, paused: list[RunHandle]) -> None:
         """Adds to `paused` what is then held."""
@@ -306,7 +322,9 @@ class Session:
             forming=resumed.forming.moved(here.plan),
         )
         present = present_tables(run, planned, [*resumed.plans.values(), *resumed.begun.values()])
-        check_tables(run, known, present, unchecked=unchecked)
+        refuse_changed(run, known, present)
+        if not unchecked:
+            refuse_unknown(run, known, present)
         _check_plans(run, planned, resumed)
         of_the_former_driver = open_requests(run)
         run.take_over(resumed.events)
@@ -327,8 +345,8 @@ class Session:
         batch: bool,
     ) -> list[PlannedQuery]:
         """The queries that are left, planned; those that are done need no plan. Commands were run
-        when the run began, and are not run again. What was a DataFrame is read from its plan; one
-        that had none is whatever its image says."""
+        when the run began, and are not run again. What was a DataFrame, or whose text means
+        something else here, is read from its plan; what had none is whatever its image says."""
         left = [query for query in queries if query.name not in resumed.results]
         for query in left:
             if self._is_command(query.sql):
@@ -344,12 +362,19 @@ class Session:
                 )
         plan = self._plan_batch if batch else self.plan
         texts = [query for query in left if query.sql]
-        again = plan(texts) if texts else []
-        here = PresentTables(known, again)
-        frames = [self._framed(query, here) for query in left if query.plan is not None]
-        again += plan(frames) if frames else []
-        _raise_new_errors(run, again)
-        found = {planned.name: planned for planned in again}
+        found = {each.name: each for each in plan(texts)} if texts else {}
+        refuse_changed(run, known, present_tables(run, found.values()))
+        here = PresentTables(known, found.values())
+        frames = []
+        for query in left:
+            if query.plan is None or here.is_planned_as(found.get(query.name), query.plan):
+                continue
+            error = found[query.name].error if query.name in found else None
+            if error is not None and not here.has(query.plan):
+                raise error  # such as that a table is not known here
+            frames.append(self._framed(query, here))
+        found |= {each.name: each for each in plan(frames)} if frames else {}
+        _raise_new_errors(run, found.values())
         others = [
             PlannedQuery(q.name, q.sql, None, deadline=q.deadline, priority=q.priority)
             for q in queries
@@ -388,7 +413,9 @@ class Session:
                 after_deadline,
                 policy or Policy(),
                 failures_per_hour,
-                workers=self.workers.count,
+                self.settings.batch.checkpoint_share,
+                self.workers.count,
+                self.settings.run.parallel_queries,
                 asked=began,
             )
         )
@@ -457,7 +484,8 @@ class Session:
             for q in planned
             if q.deadline is not None or deadline is not None
         }
-        return plan_of_batch(BatchPlanner(found, options), found, ends, model)
+        planner = BatchPlanner(found, options)
+        return plan_of_batch(planner, found, ends, model, time.monotonic() - options.began)
 
     def calibrate(
         self, progress: Callable[[str, int, int], None] = lambda what, done, total: None
@@ -507,8 +535,10 @@ class Session:
             yield self._with_import(self._analysed(queries[0], act=act))
             return
         with ThreadPoolExecutor(_IMPORTERS, "headway-import") as pool:
-            futures = []
+            futures: list[Future[PlannedQuery]] = []
             for query in queries:
+                if query.frame is None and not _QUERY.match(query.sql):
+                    wait(futures)  # it may change settings that plans are read with
                 futures.append(pool.submit(self._with_import, self._analysed(query, act=act)))
             for future in futures:
                 yield future.result()
@@ -597,6 +627,16 @@ def open_session(
     return Session(spark, found, workers)
 
 
+def _checked(query: Query) -> Query:
+    if query.deadline is not None and not query.deadline > 0:
+        raise WrongUsage(
+            f"the deadline of {query.name}, {query.deadline:g} seconds, has passed already"
+        )
+    if isnan(query.priority):
+        raise WrongUsage(f"the priority of {query.name} is no number")
+    return query
+
+
 def _let_go(paused: Iterable[RunHandle], holder: str) -> None:
     for run in paused:
         run.let_go(holder)
@@ -616,11 +656,11 @@ def _what_is_left(run: Run) -> tuple[tuple[Event, ...], Resumed]:
 def _queries_of(
     run: Run, deadlines: Mapping[str, float], priorities: Mapping[str, float]
 ) -> list[Query]:
-    """As the run has them: with their texts, or the plans of those that were DataFrames."""
+    """As the run has them: with their texts, and the plans that others can run."""
     found = []
     for record in run.manifest.queries:
         plan = None
-        if not record.sql and record.plan is not None:
+        if record.plan is not None:
             plan = plan_from_builtins(record.plan)
             plan = plan if is_portable(plan) else None
         deadline, priority = deadlines.get(record.name), priorities.get(record.name, 0.0)

@@ -46,6 +46,8 @@ class BatchOptions:
     failures_per_hour: float = 0.0
     checkpoint_share: float = BUDGET_SHARE
     workers: int = 1
+    parallel_queries: int = 1
+    """That share nothing."""
     asked: float = 0.0
     """When this driver was asked for it; of a batch that was resumed, later than it began."""
     planning: float = 0.0
@@ -71,9 +73,11 @@ class BatchPlanner:
         self.known = frozenset(each.planned.name for each in known)
         """Queries that there is an estimate of."""
         self.numbers = {query.name: number for number, query in enumerate(self._queries)}
+        self._priorities = {each.planned.name: each.planned.priority for each in queries}
         self.graph = OverlapGraph([each.graph for each in queries])
         self._rules = Rules(
             fixed_size=policy.fixed_size,
+            alone_together=options.parallel_queries,
             shared_costs=policy.shared_costs,
             failures=Failures(options.failures_per_hour, options.workers),
             checkpoint_budget=options.checkpoint_budget(each.planned for each in queries),
@@ -102,7 +106,7 @@ class BatchPlanner:
     def next(self, waiting: list[str], left: Mapping[str, float], model: CostModel) -> MiniBatch:
         """The next mini-batch; `left` has the seconds until the deadline of each query. Queries
         that are late come after all others. When nothing is expected to fit, the shortest query is
-        tried."""
+        tried, of those with the highest priority."""
         numbers = {self.numbers[name] for name in waiting}
         late = {self.numbers[name] for name in waiting if left.get(name, inf) <= 0}
         chosen = numbers - late or late
@@ -115,11 +119,12 @@ class BatchPlanner:
             return found
         hopeful = [inf] * len(self._queries)
         batches = [self._cut([number], hopeful, model) for number in order]
-        return min((each for each in batches if each is not None), key=self._length)
+        return min((each for each in batches if each is not None), key=self._rank)
 
-    def _length(self, batch: MiniBatch) -> tuple[bool, float]:
-        """What nobody knows the length of is the longest."""
-        return any(query.name not in self.known for query in batch.queries), batch.seconds
+    def _rank(self, batch: MiniBatch) -> tuple[float, bool, float]:
+        """Of a single query. What nobody knows the length of is the longest."""
+        (query,) = batch.queries
+        return -self._priorities[query.name], query.name not in self.known, batch.seconds
 
     def _cut(self, order: list[int], remaining: list[float], model: CostModel) -> MiniBatch | None:
         return next_mini_batch(self._queries, self.graph, order, remaining, model, self._rules)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
+from math import inf
 from typing import Any
 
 from headway.base.errors import HeadwayError
@@ -30,6 +31,27 @@ class BatchPlan:
     batches: list[MiniBatch]
     steps: list[list[SharedStep]]
     """By mini-batch, what it shares."""
+    begins: list[float]
+    """By mini-batch, when it is expected to begin, in seconds from the request."""
+    deadlines: Mapping[str, float]
+    """By query that has one."""
+    unplanned: Mapping[str, str]
+    """By the name of a shared step that cannot be made: why. Its queries are run by themselves, or
+    in smaller groups."""
+
+    def ends(self, number: int) -> float:
+        """When a mini-batch is expected to be done."""
+        return self.begins[number] + self.batches[number].seconds
+
+    @property
+    def late(self) -> list[str]:
+        """The queries that are not expected to be done in time."""
+        return [
+            query.name
+            for number, batch in enumerate(self.batches)
+            for query in batch.queries
+            if self.ends(number) > self.deadlines.get(query.name, inf)
+        ]
 
     @property
     def errors(self) -> dict[str, HeadwayError]:
@@ -38,7 +60,20 @@ class BatchPlan:
         return {query.name: query.error for query in planned if query.error is not None}
 
     def explain(self) -> str:
-        return "\n".join([*self._overlap(), "", *self._ordered(), "", *self._mini_batches()])
+        parts = (self.clock(), self._overlap(), self._ordered(), self._mini_batches())
+        return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+    def clock(self) -> list[str]:
+        """What is expected to be done by the deadline."""
+        if not self.deadlines:
+            return []
+        last = max(self.deadlines.values())
+        late = self.late
+        told = (
+            f"{len(self.queries) - len(late)} of {len(self.queries)} queries are expected in time"
+        )
+        lines = [f"Deadline: {last:g} s; {told}, the last after {self.ends(-1):.1f} s"]
+        return [*lines, f"  too late: {_listed(late)}"] if late else lines
 
     def _names(self) -> list[str]:
         return [each.planned.name for each in self.queries]
@@ -65,12 +100,16 @@ class BatchPlan:
         lines: list[str] = []
         for number, (batch, steps) in enumerate(zip(self.batches, self.steps, strict=True), 1):
             count = len(batch.queries)
+            when = f"from {self.begins[number - 1]:.1f} s to {self.ends(number - 1):.1f} s"
             lines.append(
                 f"Mini-batch {number}: {count} quer{'y' if count == 1 else 'ies'}, "
-                f"about {batch.seconds:.1f} s; closed because {batch.closed_by}"
+                f"{when}; closed because {batch.closed_by}"
             )
             for step in steps:
                 lines += _chain_lines(step)
+            prefix = _step_prefix(number)
+            for name, reason in self.unplanned.items():
+                lines += [f"  {name} cannot be made: {reason}"] if name.startswith(prefix) else []
             shared = {name for step in steps for name in step.queries}
             alone = [q.name for q in batch.queries if q.name not in shared]
             if alone:
@@ -91,15 +130,19 @@ class BatchPlan:
                 if self.graph.weight(i, j) > 0
             ],
             "order": [names[number] for number in self.order],
+            "deadlines": dict(self.deadlines),
+            "late": self.late,
             "mini_batches": [
                 {
                     "queries": [query.name for query in batch.queries],
+                    "begins": round(self.begins[number], 3),
                     "seconds": round(batch.seconds, 3),
                     "closed_by": batch.closed_by,
                     "shared": [_step_to_builtins(step) for step in steps],
                 }
-                for batch, steps in zip(self.batches, self.steps, strict=True)
+                for number, (batch, steps) in enumerate(zip(self.batches, self.steps, strict=True))
             ],
+            "unplanned": dict(self.unplanned),
             "errors": {name: error.describe() for name, error in self.errors.items()},
             "not_shared": [
                 {"query": part.query, "operator": part.operator, "reason": part.reason}
@@ -198,6 +241,8 @@ class _Picture:
 
     def _overlap(self, size: int) -> None:
         self._text(self._LEFT, 20, "Overlap of queries, in their order", 'font-weight="bold"')
+        for line in self._plan.clock()[:1]:
+            self._text(self._LEFT, 36, line)
         order, cell = self._plan.order, self._CELL
         for row, i in enumerate(order):
             y = self._TOP + row * cell
@@ -227,7 +272,8 @@ class _Picture:
         self._text(left, 20, "Mini-batches and what they share", 'font-weight="bold"')
         for number, steps in enumerate(self._plan.steps, 1):
             batch = self._plan.batches[number - 1]
-            told = f"mini-batch {number}: {len(batch.queries)} queries, ~{batch.seconds:.1f} s"
+            when = f"{self._plan.begins[number - 1]:.1f} s to {self._plan.ends(number - 1):.1f} s"
+            told = f"mini-batch {number}: {len(batch.queries)} queries, {when}"
             self._text(left, y, told, 'fill="crimson"')
             y += self._LINE
             for step in steps:
@@ -249,22 +295,34 @@ def plan_of_batch(
     described: list[Shareable],
     deadlines: Mapping[str, float],
     model: CostModel,
+    elapsed: float = 0.0,
 ) -> BatchPlan:
     """All mini-batches, each expected to take as long as predicted. `deadlines` are in seconds, by
-    query that has one."""
+    query that has one; of these, `elapsed` have been spent on plans."""
     waiting = [each.planned.name for each in described]
-    elapsed = 0.0
     batches: list[MiniBatch] = []
     steps: list[list[SharedStep]] = []
+    begins: list[float] = []
+    unplanned: dict[str, str] = {}
     while waiting:
         left = {name: deadlines.get(name, float("inf")) - elapsed for name in waiting}
         batch = planner.next(waiting, left, model)
         batches.append(batch)
-        prefix = f"shared-{len(batches)}"
-        chains = enumerate(shared_chains(batch), 1)
-        steps.append([shared_step(f"{prefix}-{n}", planned) for n, planned in chains])
+        made: list[SharedStep] = []
+        for number, planned in enumerate(shared_chains(batch), 1):
+            name = f"{_step_prefix(len(batches))}{number}"
+            try:
+                made.append(shared_step(name, planned))
+            except Exception as error:  # noqa: BLE001 - as a run finds out, which then does without
+                unplanned[name] = str(error)
+        steps.append(made)
+        begins.append(elapsed)
         elapsed += batch.seconds
         taken = {query.name for query in batch.queries}
         waiting = [name for name in waiting if name not in taken]
     order = [planner.numbers[q.name] for batch in batches for q in batch.queries]
-    return BatchPlan(described, planner.graph, order, batches, steps)
+    return BatchPlan(described, planner.graph, order, batches, steps, begins, deadlines, unplanned)
+
+
+def _step_prefix(mini_batch: int) -> str:
+    return f"shared-{mini_batch}-"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -20,8 +20,9 @@ from headway.session.keeping import Around
 from headway.session.losses import LossWatch
 from headway.session.pipelined import ExecutionWatch
 from headway.session.planning import SPARK, PlannedQuery, statistics_of, with_engine
+from headway.session.progress import QueryStatus
 from headway.session.resuming import MINI_BATCH_ENDED, Resumed
-from headway.session.runs import QueryStatus, RunHandle
+from headway.session.runs import RunHandle
 from headway.session.shared_steps import SharedParts, StepRunner
 from headway.session.sharing import (
     Shareable,
@@ -32,6 +33,7 @@ from headway.session.sharing import (
     shared_step,
 )
 from headway.sharing.cost_model import PIPELINED_RATES, SPARK_RATES, CostModel
+from headway.sharing.failures import Failures
 from headway.sharing.global_plan import GlobalPlan, PlannedChain
 from headway.sharing.mini_batches import MiniBatch
 from headway.storage import Run
@@ -79,7 +81,7 @@ class BatchHandle(RunHandle):
         self._shareable: dict[str, Shareable] = {}
         self._finished_at: dict[str, float] = dict(self._resumed.done_at)
         self._model = cost_model(around.settings, costs)
-        self._losses = LossWatch(around, options)
+        self._losses = LossWatch(around, Failures(options.failures_per_hour, options.workers))
         self._steps = StepRunner(
             run,
             around,
@@ -119,6 +121,10 @@ class BatchHandle(RunHandle):
             {name: end for name in self._queries if (end := self._deadline_of(name)) is not None},
             {name: at - self._options.began for name, at in started.items()},
         )
+
+    @property
+    def goes_on_after_deadline(self) -> bool:
+        return self._options.after_deadline == "continue"
 
     def cancel(self) -> None:
         if self._closed_at is None:
@@ -203,20 +209,20 @@ class BatchHandle(RunHandle):
         with self._planned():
             self._shareable = {name: shareable(self._queries[name]) for name in waiting}
             planner = BatchPlanner([self._shareable[name] for name in waiting], self._options)
-        while waiting and not self._stopping and self._failure is None:
+        while waiting and not self.stopping and self._failure is None:
             with self._planned():
                 planner.expect(self._losses.expected(), self._steps.budget)
                 batch = planner.next(waiting, self._time_left(waiting), self._model)
             back = self._run_mini_batch(batch, planner.known)
             taken = {query.name for query in batch.queries} - back
             waiting = [name for name in waiting if name not in taken]
-        for name in waiting if self._stopping else ():
+        for name in waiting if self.stopping else ():
             self._run_query(self._queries[name])  # which finds that it was interrupted
 
     def _go_on(self, names: list[str]) -> list[str]:
         """Finishes what an earlier driver had come to; the rest waits."""
         known = (name for name in names if self._keeping.image_of(name) is not None)
-        to_finish = [] if self._stopping else list(known)
+        to_finish = [] if self.stopping else list(known)
         self._doing = f"{len(to_finish)} queries from kept results"
         self._together(self._finish_from_image, to_finish)
         return [name for name in names if name not in to_finish]
@@ -226,7 +232,7 @@ class BatchHandle(RunHandle):
         it. What is not done then waits to be planned."""
         formed = self._resumed.forming
         queries = [name for name in names if name in formed.rests]
-        if not queries or self._stopping:
+        if not queries or self.stopping:
             return names
         number = len(self._mini_batches) + 1
         told = "an earlier driver had formed it"
@@ -234,14 +240,14 @@ class BatchHandle(RunHandle):
         self._mini_batches.append(report)
         self._losses.begin()
         parts = SharedParts(self._resumed.states)
-        for step in formed.steps:
+        for position, step in enumerate(formed.steps, 1):
             users = [name for name in queries if step.state in formed.needs(name)]
-            if users and step.state not in parts.states and not self._stopping:
-                self._go_on_with(step, users, parts)
+            if users and step.state not in parts.states and not self.stopping:
+                self._go_on_with(step, users, parts, formed.steps[position:])
             plans = formed.ready(parts.states)
             ready = [name for name in users if name in plans and self._is_waiting(name)]
             self._together(partial(self._finish, plans=plans, parts=parts), ready)
-        if not self._stopping:
+        if not self.stopping:
             self._run.append(MINI_BATCH_ENDED, None, number=number)
         lost = self._losses.end()
         self._mini_batches[number - 1] = replace(
@@ -249,14 +255,17 @@ class BatchHandle(RunHandle):
         )
         return [name for name in names if self._is_waiting(name)]
 
-    def _go_on_with(self, step: StepPlan, users: list[str], parts: SharedParts) -> None:
+    def _go_on_with(
+        self, step: StepPlan, users: list[str], parts: SharedParts, later: Sequence[StepPlan]
+    ) -> None:
         self._doing = f"shared work for {len(users)} queries, which was begun before"
         try:
-            cuts = self._steps.cuts_again(step, self._resumed.begun)
+            begun = self._resumed.begun
+            cuts = self._steps.cuts_again(step, begun, later, self._losses.expected())
             asked = [self._queries[name] for name in users]
             parts.put(step.state, self._steps.run(step, cuts, asked))
         except Exception as error:  # noqa: BLE001 - its queries are planned anew
-            if not self._stopping:
+            if not self.stopping:
                 self._tell_fallback(None, error, step=step.name, queries=users)
 
     def _is_waiting(self, name: str) -> bool:
@@ -289,7 +298,7 @@ class BatchHandle(RunHandle):
         if self._as_planned and lost == Lost() and self._all_done(report.queries):
             self._model.observe(batch.work, time.monotonic() - began)
             self._costs.keep(self._model.observations)
-        if not self._stopping:  # or whoever resumes the run goes on with it
+        if not self.stopping:  # or whoever resumes the run goes on with it
             self._run.append(MINI_BATCH_ENDED, None, number=number, put_back=sorted(back))
         self._mini_batches[number - 1] = replace(
             report,
@@ -328,7 +337,8 @@ class BatchHandle(RunHandle):
                 id(planned): _made_if_it_can_be(f"shared-{number}-{position}", planned)
                 for position, planned in enumerate(chains, 1)
             }
-            made = formed(report.queries, self._queries, filter(None, steps.values()))
+            stages = partial(self._steps.stages, failures=self._losses.expected())
+            made = formed(report.queries, self._queries, filter(None, steps.values()), stages)
         predicted = round(report.predicted, 3)
         self._steps.begin(number, made, predicted=predicted, closed_by=report.closed_by)
         waiting = list(chains)
@@ -346,7 +356,7 @@ class BatchHandle(RunHandle):
             self._steps.note({n: plans[n] for n in ready if plans[n] != made.rests.get(n)})
             self._doing = f"mini-batch {number}: {len(ready)} queries from shared work"
             self._together(partial(self._finish, plans=plans, parts=parts), ready)
-            if self._losses.look() and not self._stopping:
+            if self._losses.look() and not self.stopping:
                 begun = [each for each in waiting if parts.of_any(each.queries)]
                 kept = {name for each in begun for name in each.queries}
                 back |= {name for each in waiting for name in each.queries} - kept
@@ -357,11 +367,13 @@ class BatchHandle(RunHandle):
     def _run_alone(self, names: Iterable[str], number: int = 0) -> set[str]:
         """Those of the queries that were not run yet; after a loss, the rest is planned again."""
         left = [name for name in names if self._is_waiting(name)]
-        for position, name in enumerate(left):
-            self._doing = f"mini-batch {number}: {name} by itself"
-            self._run_query(self._queries[name])
-            if self._losses.look() and not self._stopping:
-                return set(left[position + 1 :])
+        count = self._settings.run.parallel_queries
+        while left:
+            now, left = left[:count], left[count:]
+            self._doing = f"mini-batch {number}: {', '.join(now)} by itself"
+            self._side_by_side(self._run_query, [self._queries[name] for name in now], count)
+            if self._losses.look() and not self.stopping:
+                return set(left)
         return set()
 
     def _share(
@@ -384,7 +396,7 @@ class BatchHandle(RunHandle):
             parts.add(step, self._steps.run(step.to_run, cuts, users))
             self._as_planned &= self._steps.taken_over == before
         except Exception as error:
-            if self._stopping:
+            if self.stopping:
                 raise RunInterrupted("the batch was interrupted") from error
             if all(each in self._overdue for each in planned.queries):
                 return
@@ -441,7 +453,7 @@ class BatchHandle(RunHandle):
         left = self._left(made, key)
         self._as_planned &= left is made
         query = self._placed(left)
-        if self._stopping:
+        if self.stopping:
             raise RunInterrupted("the batch was interrupted")
         if query.error is not None:
             raise query.error
@@ -463,8 +475,12 @@ class BatchHandle(RunHandle):
 
     def _sweep_results(self) -> None:
         super()._sweep_results()
-        if not self._settings.results.keep and self._final_status() == "done":
+        if not self._is_to_go_on():  # nobody reads shared rows any more
             self._run.remove_pieces(self._steps.pieces())
+
+    def _is_to_go_on(self) -> bool:
+        """What was too late, or was interrupted, can be gone on with under a new deadline."""
+        return self._final_status() == "interrupted"
 
     def _fail(self, query: PlannedQuery, error: HeadwayError, seconds: float) -> None:
         stopped = (self._late and self._cancelled) or query.name in self._overdue

@@ -16,6 +16,7 @@ import msgspec
 from headway.plan.graph import walk
 from headway.plan.nodes import Node, QueryPlan, StateScan
 from headway.plan.serialize import plan_from_builtins, plan_to_builtins
+from headway.sharing.failures import Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class StepPlan:
     joined: tuple[Node, ...] = ()
     keys: tuple[str, ...] = ()
     rows: tuple[float, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    """What was expected of it from one of these joins to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class _StepRecord(msgspec.Struct):
     """Positions among the nodes of the plan, inputs before their users."""
     keys: tuple[str, ...]
     rows: tuple[float, ...]
+    stages: tuple[Stage, ...] = ()
 
 
 class _FormedRecord(msgspec.Struct):
@@ -98,6 +102,7 @@ def formed_to_json(formed: Formed) -> bytes:
                 tuple(positions[node] for node in step.joined),
                 step.keys,
                 step.rows,
+                step.stages,
             )
         )
     rests = {name: plan_to_builtins(rest) for name, rest in formed.rests.items()}
@@ -113,7 +118,15 @@ def formed_from_json(data: bytes) -> Formed:
         joined = tuple(nodes[number] for number in step.joined)
         steps.append(
             StepPlan(
-                step.name, step.queries, step.key, step.state, plan, joined, step.keys, step.rows
+                step.name,
+                step.queries,
+                step.key,
+                step.state,
+                plan,
+                joined,
+                step.keys,
+                step.rows,
+                step.stages,
             )
         )
     rests = {name: plan_from_builtins(rest) for name, rest in record.rests.items()}

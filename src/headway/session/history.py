@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import statistics
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Generic, TypeVar
 
 import msgspec
@@ -64,14 +65,12 @@ class FailureHistory:
         seen = self._kept.read()
         return seen.failures / max(seen.hours, 1.0)
 
-    def add(self, before: frozenset[str], after: frozenset[str], seconds: float) -> int:
-        """Counts the executors that were there before and are gone after so many seconds."""
-        lost = len(before - after)
+    def add(self, lost: int, seconds: float) -> None:
+        """So many executors were lost in so many seconds."""
         seen = self._kept.read()
         kept = min(1.0, _MEMORY_HOURS / max(seen.hours, 1e-9))
         hours = seen.hours * kept + seconds / _HOUR
         self._kept.write(_Failures(hours, seen.failures * kept + lost))
-        return lost
 
 
 class _Costs(msgspec.Struct):
@@ -117,14 +116,28 @@ class StoreSpeed:
         self._kept = _Kept(store, "store-speed", _Writes())
         self._lock = threading.Lock()
         self._writes: _Writes | None = None
+        self._writers = 0
+
+    @contextmanager
+    def writing(self, count: int) -> Iterator[None]:
+        """Meanwhile so many more share the store, and each has its part of the speed."""
+        with self._lock:
+            self._writers += count
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._writers -= count
 
     def seconds(self, size: float) -> float:
         """To keep so many bytes, or to read them again."""
         latency, rate = self._rates()
-        return latency + size / rate
+        return latency + size * max(1, self._writers) / rate
 
     def add(self, size: int, seconds: float) -> None:
+        """What one of those who write has seen."""
         with self._lock:
+            size *= max(1, self._writers)
             seen = self._writes or self._kept.read()
             self._writes = _Writes(
                 [*seen.bytes, size][-_MOST_WRITES:], [*seen.seconds, seconds][-_MOST_WRITES:]

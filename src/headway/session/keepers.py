@@ -13,6 +13,8 @@ from headway.session.resuming import Origin, QueryImage
 
 LOOK_SECONDS = 0.1
 """Between two looks at a query that is waited for."""
+BEGIN_SECONDS = 2.0
+"""For how long a query is waited for that has no pipeline under way: one may be about to begin."""
 
 
 @dataclass(frozen=True, slots=True)

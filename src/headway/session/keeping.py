@@ -106,6 +106,8 @@ class Keeping:
         self._making = threading.Lock()
         """Of a keeper: whoever asks where a query stands does not wait for an image."""
         self._hurried = threading.Event()
+        self._snapping = False
+        """Whether a snapshot is being written."""
         self._closed = False
         settings = around.settings.suspension
         self._every: float | Literal["auto"] | None = settings.snapshot_every
@@ -152,7 +154,10 @@ class Keeping:
         with self._lock:
             self._stopped |= running.keys()
             keepers = {name: self._keeper(each) for name, each in running.items()}
-            with ThreadPoolExecutor(max(1, len(running)), "headway-suspend") as pool:
+            with (
+                self._around.speed.writing(len(running)),
+                ThreadPoolExecutor(max(1, len(running)), "headway-suspend") as pool,
+            ):
                 futures = {name: pool.submit(one, name) for name in running}
             failures = [f.exception() for f in futures.values() if f.exception() is not None]
             for name, future in futures.items():
@@ -166,9 +171,10 @@ class Keeping:
         """Somebody needs the machine: a snapshot that is under way is given up, and none is taken
         until `calm` is called."""
         self._hurried.set()
-        for running in self._under_way().values():
-            if running.keeper is not None:
-                running.keeper.hurry()
+        if self._snapping:  # or what is being written is an image that its queries wait for
+            for running in self._under_way().values():
+                if running.keeper is not None:
+                    running.keeper.hurry()
 
     def calm(self) -> None:
         self._hurried.clear()
@@ -240,8 +246,15 @@ class Keeping:
         if newest is None:
             return None
         cost = moving_cost(newest, self._around.speed, self._work(running))
-        without = cheapest(keeper, newest, cost)
-        return keeper.image(without, origins=self._reuse, given_up=self._hurried.is_set)
+        return self._snapped(keeper, cheapest(keeper, newest, cost))
+
+    def _snapped(self, keeper: StateKeeper, without: Collection[str]) -> QueryImage | None:
+        """None when it was given up."""
+        self._snapping = True
+        try:
+            return keeper.image(without, origins=self._reuse, given_up=self._hurried.is_set)
+        finally:
+            self._snapping = False
 
     def _snapshot_one(self, name: str, running: Running, done: Collection[str]) -> None:
         assert self._every is not None
@@ -254,8 +267,7 @@ class Keeping:
             without = running.policy.passed_over(keeper, self._work(running), time.monotonic())
             if without is None:
                 return
-            given_up = self._hurried.is_set
-            image = keeper.image(without, origins=self._reuse, given_up=given_up)
+            image = self._snapped(keeper, without)
             if image is None:
                 return
             self._keep(name, running, image)
@@ -290,10 +302,8 @@ class Keeping:
         if standing is None:
             return None
         share, speed = self._share_done(running.query, standing), self._around.speed
-        costs = prospect(standing, running.behind + running.seconds, share, speed)
-        # The share is that of the work which this driver began with.
-        left = prospect(standing, running.seconds, share, speed).left
-        return Stand(standing, share, replace(costs, left=left))
+        costs = prospect(standing, running.seconds, share, speed, before=running.behind)
+        return Stand(standing, share, costs)
 
     def _work(self, running: Running) -> Work:
         return Work(running.began, lambda standing: self._share_done(running.query, standing))

@@ -1,11 +1,10 @@
-"""Executors that are lost while a batch runs: how many, with how much work, and what to expect."""
+"""Executors that are lost while queries run: how many, with how much work, and what to expect."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-from headway.session.batch_planning import BatchOptions
 from headway.session.batch_reports import Lost
 from headway.session.keeping import Around
 from headway.session.planning import SPARK
@@ -19,9 +18,9 @@ _TRUST_HOURS = 0.25
 class LossWatch:
     """Looks at the executors when it is told to. Safe from several threads."""
 
-    def __init__(self, around: Around, options: BatchOptions) -> None:
+    def __init__(self, around: Around, expected: Failures | None = None) -> None:
         self._around = around
-        self._asked = Failures(options.failures_per_hour, options.workers)
+        self._asked = expected or Failures()
         self._lock = threading.Lock()
         self._began = self._looked = time.monotonic()
         self._present = self._latest = self._busy()
@@ -31,7 +30,8 @@ class LossWatch:
         self._lost = Lost()
 
     def begin(self) -> None:
-        """A mini-batch begins. Losses that were noticed since the last one ended are its own."""
+        """A mini-batch or a run begins. Losses that were noticed since the last one ended are its
+        own."""
         self._gone = frozenset()
         self._lost = Lost()
         self.look()
@@ -40,11 +40,11 @@ class LossWatch:
         self._looked = time.monotonic()
 
     def end(self) -> Lost:
-        """A mini-batch has ended; what it has lost. What was seen is kept for later batches."""
+        """It has ended; what it has lost. What was seen is kept for later ones."""
         self.look()
         if self._present is not None:
             seconds = time.monotonic() - self._looked
-            self._around.failures.add(self._gone, frozenset(), seconds)
+            self._around.failures.add(len(self._gone), seconds)
         return self._lost
 
     def look(self) -> bool:

@@ -17,7 +17,7 @@ from headway.plan.nodes import Node, Scan, StateScan
 from headway.plan.sources import SessionSource
 from headway.plan.states import image_state, renamed_state
 from headway.session.history import StoreSpeed
-from headway.session.keepers import LOOK_SECONDS, HeldState, Standing, state_prefix
+from headway.session.keepers import BEGIN_SECONDS, LOOK_SECONDS, HeldState, Standing, state_prefix
 from headway.session.pipelined import ExecutionWatch
 from headway.session.planning import PlannedQuery
 from headway.session.resuming import STATES, Origin, QueryImage, states_of
@@ -49,9 +49,10 @@ class PipelinedKeeper:
     def settle(self, until: float | None, ended: Callable[[], bool]) -> None:
         """Until the inputs that are being read have been read by all channels."""
         begun = self._begun_sides()
+        patience = time.monotonic() + BEGIN_SECONDS
         while not ended():
             begun = begun or self._begun_sides()  # between two pipelines there may be none
-            if begun and begun <= self._ended_sides():
+            if begun <= self._ended_sides() if begun else time.monotonic() > patience:
                 return
             if until is not None:
                 written = self._speed.seconds(self.stand().new_bytes)
@@ -191,7 +192,7 @@ class PipelinedKeeper:
 
     def _extract(
         self,
-        nodes: Iterable[Node],
+        nodes: Collection[Node],
         complete: Mapping[Node, Held | None],
         owners: Mapping[ChannelId, str],
         seconds: float | None,
@@ -204,7 +205,8 @@ class PipelinedKeeper:
             for node, parts in self._asked(nodes, complete, owners, seconds=seconds).items()
             if all(part.problem is None for part in parts)
         }
-        self._speed.add(sum(kept.bytes for kept in found.values()), time.monotonic() - began)
+        if len(found) == len(nodes):
+            self._speed.add(sum(kept.bytes for kept in found.values()), time.monotonic() - began)
         return found
 
     def _asked(

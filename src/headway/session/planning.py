@@ -23,7 +23,13 @@ from headway.plan.serialize import plan_to_builtins
 from headway.plan.sides import choose_build_sides
 from headway.plan.sources import FileSource, SessionSource, Source
 from headway.plan.statistics import TableStatistics, source_statistics
-from headway.storage import FileFingerprint, QueryRecord, TableRecord, fingerprint_files
+from headway.storage import (
+    FileFingerprint,
+    QueryRecord,
+    TableRecord,
+    fingerprint_files,
+    written_again,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -91,8 +97,10 @@ class PlannedQuery:
         return bool(self.sql) or (plan is not None and is_portable(plan))
 
     def record(self) -> QueryRecord:
-        plan = None if self.whole_plan is None else plan_to_builtins(self.whole_plan)
-        return QueryRecord(self.name, self.sql, plan, self.not_imported)
+        """With the plan as Spark made it, which any engine can run."""
+        plan = self.whole_plan if self.imported is None else self.imported.plan
+        told = None if plan is None else plan_to_builtins(plan)
+        return QueryRecord(self.name, self.sql, told, self.not_imported)
 
     def explain(self) -> str:
         """The plan with its estimates, its pipelines, and the engine with the reason for it."""
@@ -264,8 +272,15 @@ def is_portable(plan: QueryPlan) -> bool:
 def changed_tables(before: Iterable[TableRecord], now: Iterable[TableRecord]) -> tuple[str, ...]:
     """The tables of now whose data none of those before had. What tables are called, and where
     their files are, does not count; nothing is said of files that only Spark can read."""
-    known = {content_of(table) for table in before}
-    changed = (t.name for t in now if not is_unreadable(t) and content_of(t) not in known)
+    tables = list(before)
+    known = {content_of(table) for table in tables}
+    files = {file.path: file for table in tables for file in table.files}
+
+    def is_known(table: TableRecord) -> bool:
+        here = ((files[f.path], f) for f in table.files if f.path in files)
+        return content_of(table) in known and not any(written_again(*pair) for pair in here)
+
+    changed = (t.name for t in now if not is_unreadable(t) and not is_known(t))
     return tuple(dict.fromkeys(changed))
 
 

@@ -10,8 +10,6 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from headway.base.errors import HeadwayError
-
 _vacating: list[Callable[[], Any]] = []
 
 
@@ -37,7 +35,9 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 
 def _leave() -> None:
-    for vacate in list(_vacating):
-        with suppress(HeadwayError):  # what could not be kept, and there is no time left
-            vacate()
-    os.kill(os.getpid(), signal.SIGTERM)
+    try:
+        for vacate in list(_vacating):
+            with suppress(Exception):  # what could not be kept, and there is no time left
+                vacate()
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -13,6 +13,7 @@ from functools import cached_property
 import msgspec
 
 from headway.base.errors import TableChanged
+from headway.plan.canonical import canonical_forms
 from headway.plan.graph import replace_nodes, walk, with_root
 from headway.plan.nodes import Node, QueryPlan, Scan
 from headway.plan.sources import FileSource
@@ -64,13 +65,7 @@ def record_moved(run: Run, known: Sequence[TableRecord], present: Sequence[Table
         run.append(TABLES, None, tables=msgspec.to_builtins(moved))
 
 
-def check_tables(
-    run: Run,
-    known: Sequence[TableRecord],
-    present: Sequence[TableRecord],
-    *,
-    unchecked: bool,
-) -> None:
+def refuse_changed(run: Run, known: Sequence[TableRecord], present: Sequence[TableRecord]) -> None:
     """What a run has kept is of the rows that its tables had when it began."""
     changed = changed_tables(known, present)
     if changed:
@@ -79,8 +74,12 @@ def check_tables(
             "began: its kept results are of other rows",
             hint="resume it where its tables are as they were, or run the queries again",
         )
+
+
+def refuse_unknown(run: Run, known: Sequence[TableRecord], present: Sequence[TableRecord]) -> None:
+    """Tables of which nobody can tell whether they have changed."""
     unknown = dict.fromkeys(t.name for t in (*known, *present) if is_unreadable(t))
-    if unknown and not unchecked:
+    if unknown:
         raise TableChanged(
             f"the files of {', '.join(unknown)} cannot be read from here, or by Spark alone: "
             f"nobody can tell whether they are those that run {run.run_id} began with",
@@ -112,9 +111,27 @@ class PresentTables:
                 replaced[node] = replace(node, source=found)
         return with_root(plan, replace_nodes(plan.root, replaced)) if replaced else plan
 
+    def has(self, plan: QueryPlan) -> bool:
+        """Whether the tables of a plan are there: where they are now, or where they were."""
+        return not any(is_unreadable(table_of(source)) for source in file_sources(self.plan(plan)))
+
+    def is_planned_as(self, query: PlannedQuery | None, plan: QueryPlan) -> bool:
+        """Whether the text of a query means here what it meant when that plan was made of it: with
+        the same settings and views, at the same day, over the same tables."""
+        if query is None or query.imported is None:
+            return False
+        now, then = query.imported.plan, self.plan(plan)
+        if (now.names, dict(now.settings)) != (then.names, dict(then.settings)):
+            return False
+        return _key(now) == _key(then)
+
     @cached_property
     def _present(self) -> Mapping[tuple[Identity, FileSource], FileSource]:
         return {(_identity(table_of(s)), _reading(s)): s for s in self._sources}
+
+
+def _key(plan: QueryPlan) -> str:
+    return canonical_forms(plan.root)[plan.root].key
 
 
 def _identity(table: TableRecord) -> Identity:

@@ -236,9 +236,10 @@ def write_image(
     }
     keys = {name: image.key for name, image in images.items() if image.key is not None}
     told = {"states": states, "progress": progress, "keys": keys, "offered": sorted(offered)}
+    stored = _stored(run)
     run.append(IMAGE, None, piece=piece, not_kept=sorted(not_kept), **told)
     pieces = {piece, *(p for kept in states.values() for p in kept["pieces"])}
-    _remove_but(run, pieces, {*offered, *needed})
+    _remove(run, stored - pieces, {*offered, *needed})
 
 
 def has_images(run: Run) -> bool:
@@ -250,14 +251,21 @@ def has_images(run: Run) -> bool:
 def drop_images(run: Run, offered: Collection[str] = ()) -> None:
     """Of a run that is at its end, but for states that are `offered` to other runs."""
     told = {"states": {}, "progress": {}, "keys": {}, "offered": sorted(offered)}
+    stored = _stored(run)
     run.append(IMAGE, None, piece=None, **told)
-    _remove_but(run, set(), offered)
+    _remove(run, stored, offered)
 
 
-def _remove_but(run: Run, pieces: set[str], wanted: Collection[str]) -> None:
+def _stored(run: Run) -> set[str]:
+    """Asked for before an event is appended: once that has succeeded, another driver may have taken
+    the run over at any time, and what is stored since is its own."""
+    return {*run.pieces(IMAGES), *run.pieces(STATES)}
+
+
+def _remove(run: Run, pieces: set[str], wanted: Collection[str]) -> None:
+    """All but the states that are `wanted`."""
     folders = tuple(f"{STATES}/{name}/" for name in wanted)
-    stored = {*run.pieces(IMAGES), *run.pieces(STATES)}
-    run.remove_pieces(name for name in stored - pieces if not name.startswith(folders))
+    run.remove_pieces(name for name in pieces if not name.startswith(folders))
 
 
 def _read_image(run: Run, piece: str) -> _ImageRecord:

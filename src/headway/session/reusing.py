@@ -185,7 +185,7 @@ def _content(source: FileSource, known: Collection[Content] | None) -> str | Non
     content = content_of(table)
     if not content or is_unreadable(table) or (known is not None and content not in known):
         return None
-    return _digest(str(content))
+    return _digest(str((content, sorted(file.version for file in table.files))))
 
 
 def _digest(text: str) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, wait
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import wait
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from headway.base.daemons import start_daemons
 from headway.base.errors import (
     HeadwayError,
     PlanNotResumable,
@@ -23,9 +23,10 @@ from headway.base.errors import (
     WrongUsage,
 )
 from headway.pipelined.execution import Report
-from headway.plan.graph import use_counts, walk
-from headway.plan.nodes import Aggregate, Join, Node, Scan, StateScan
+from headway.session.attending import Attendant, Holder
 from headway.session.keeping import Around, Keeping, Running, Stand
+from headway.session.losses import LossWatch
+from headway.session.opening import frame_to_run
 from headway.session.pipelined import ExecutionWatch
 from headway.session.planning import (
     PIPELINED,
@@ -35,18 +36,10 @@ from headway.session.planning import (
     statistics_of,
     with_engine,
 )
-from headway.session.requests import (
-    BEAT_SECONDS,
-    LOOK_SECONDS,
-    Request,
-    Routines,
-    answer,
-    take_requests,
-)
+from headway.session.progress import UNDER_WAY, QueryProgress, QueryStatus
 from headway.session.resuming import QueryImage, Resumed, kept_data, known_rows, left_of
-from headway.session.standings import stand_to_builtins
 from headway.session.suspending import Suspension
-from headway.storage import QUERY_DONE, QUERY_FAILED, RESULTS, ProcessRecord, Run, is_gone
+from headway.storage import QUERY_DONE, QUERY_FAILED, RESULTS, EndStatus, Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,38 +55,6 @@ SWEPT = "swept"
 _STOP_INTERVAL = 0.3
 _GO_INTERVAL = 0.1
 _STOP_PATIENCE = 10.0
-_PREEMPTION_INTERVAL = 5.0
-"""Between two attempts to keep what is done, when the first one failed."""
-_SMALL_SIZE = 1 << 20
-"""Bytes that Spark broadcasts, whatever it is set to, unless it is to broadcast nothing."""
-_UNKNOWN_SIZE = 1 << 62
-"""Spark's own, of what it knows nothing about."""
-
-
-class QueryStatus(StrEnum):
-    WAITING = "waiting"
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    INTERRUPTED = "interrupted"
-    SUSPENDED = "suspended"
-
-
-_UNDER_WAY = (QueryStatus.WAITING, QueryStatus.RUNNING, QueryStatus.SUSPENDED)
-
-
-@dataclass(frozen=True, slots=True)
-class QueryProgress:
-    """Where a query stands. `pipelines` are those of the engine that runs it."""
-
-    name: str
-    engine: str
-    status: QueryStatus = QueryStatus.WAITING
-    pipelines_done: int = 0
-    pipelines_total: int = 0
-    seconds: float = 0.0
-    rows: int | None = None
-    error: HeadwayError | None = None
 
 
 class RunHandle:
@@ -120,7 +81,7 @@ class RunHandle:
         """Of whoever halts the queries or lets them go on."""
         self._may_go = threading.Event()
         self._may_go.set()
-        self._holders: list[ProcessRecord | str | None] = []
+        self._holders: list[Holder] = []
         """Those for whom it is paused."""
         self._stopped_at: float | None = None
         """Since when queries are told to stop."""
@@ -133,18 +94,12 @@ class RunHandle:
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._work, name=f"headway-{run.run_id}")
         self._thread.daemon = True
-        self._beside = Routines()
+        self._attendant = Attendant(self, run, around.engine.spark, around.settings)
         self._at_end: list[Callable[[], None]] = []
-        self._leaving: frozenset[str] = frozenset()
-        """Executors that are being taken away, and whose loss was provided for."""
-        self._not_before = 0.0
 
     def start(self) -> RunHandle:
         self._thread.start()
-        self._beside.every(BEAT_SECONDS, self._run.beat)
-        self._beside.every(LOOK_SECONDS, lambda: take_requests(self._run, self._obey))
-        self._beside.every(LOOK_SECONDS, self._look_after)
-        self._beside.every(LOOK_SECONDS, self._take_snapshots)
+        self._attendant.start()
         return self
 
     @property
@@ -292,7 +247,7 @@ class RunHandle:
             self._halt(how.wait, until)
             try:
                 self._check_travels(lambda name: self._keeping.image_of(name) is not None)
-                if all(status not in _UNDER_WAY for status in self._statuses()):
+                if all(status not in UNDER_WAY for status in self._statuses()):
                     self._let_them_go()
                     self._thread.join()
                     return {}  # it has come to its end meanwhile
@@ -317,14 +272,24 @@ class RunHandle:
         """Keep what is done of the queries that are running, which go on: should this process be
         lost, the run is resumed from there."""
         with self._halting:
-            if self._stopping or self.paused or not self._thread.is_alive():
+            if self.stopping or self.paused or not self._thread.is_alive():
                 raise WrongUsage(
                     f"run {self.id} is not running: there is nothing to keep",
                     hint="`headway runs` shows how runs stand",
                 )
             return self._keeping.snapshot_now(self._running_now(), self._done())
 
-    def pause(self, holder: ProcessRecord | str | None = None) -> None:
+    def snapshot_if_due(self) -> None:
+        """As `snapshot`, where it pays, and where nobody else keeps it all at this moment."""
+        if self.stopping or self.paused or not self._halting.acquire(blocking=False):
+            return
+        try:
+            if not self.stopping and not self.paused:
+                self._keeping.snapshot(self._running_now(), self._done())
+        finally:
+            self._halting.release()
+
+    def pause(self, holder: Holder = None) -> None:
         """Stop what is running, and keep what is done of it for this process to go on with: once
         everybody who holds it has let go, or is a process that has ended."""
         with self._halting:
@@ -340,7 +305,7 @@ class RunHandle:
                 raise
             self._holders.append(holder)
 
-    def go_on(self, holder: ProcessRecord | str | None = None) -> None:
+    def go_on(self, holder: Holder = None) -> None:
         """After a pause: where nobody else holds it, or without a holder in any case."""
         with self._halting:
             others = [] if holder is None else [each for each in self._holders if each != holder]
@@ -349,17 +314,27 @@ class RunHandle:
                 self._let_them_go()
             self._holders = others
 
-    def let_go(self, holder: ProcessRecord | str | None) -> None:
+    def let_go(self, holder: Holder) -> None:
         """As `go_on`, for one who does not wait for it: where the store fails, it is tried again
         until that works."""
         try:
             self.go_on(holder)
         except HeadwayError:
-            self._beside.until_done(LOOK_SECONDS, lambda: self.go_on(holder))
+            self._attendant.until_done(lambda: self.go_on(holder))
 
     @property
     def paused(self) -> bool:
-        return not self._may_go.is_set() and not self._stopping and self._thread.is_alive()
+        return not self._may_go.is_set() and not self.stopping and self._thread.is_alive()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to end, or is being suspended."""
+        return self._cancelled or self._suspending
+
+    @property
+    def holders(self) -> tuple[Holder, ...]:
+        """Those for whom it is paused."""
+        return tuple(self._holders)
 
     def preempted(self) -> None:
         """The machine is about to be taken away: suspend in what time is left, or stop, as the
@@ -387,7 +362,7 @@ class RunHandle:
         """Nothing of the queries is under way after this, and what is known of them is kept; they
         wait to go on."""
         with self._lock:
-            if self._stopping or not self._thread.is_alive():
+            if self.stopping or not self._thread.is_alive():
                 raise WrongUsage(
                     f"run {self.id} is not running: there is nothing to suspend",
                     hint="`headway runs` shows how runs stand",
@@ -416,7 +391,7 @@ class RunHandle:
         """A DataFrame that reads data of its session alone, and of which no image can be made,
         could be resumed by nobody: it is not suspended."""
         with self._lock:
-            left = [n for n, each in self._progress.items() if each.status in _UNDER_WAY]
+            left = [n for n, each in self._progress.items() if each.status in UNDER_WAY]
         bound = [n for n in left if not self._queries[n].travels and not image_known(n)]
         if bound:
             raise PlanNotResumable(
@@ -439,7 +414,7 @@ class RunHandle:
         try:
             self._run.append(HALTING)
         except StoreConflict as error:
-            if any(status in _UNDER_WAY for status in self._statuses()):
+            if any(status in UNDER_WAY for status in self._statuses()):
                 raise
             raise WrongUsage(
                 f"run {self.id} has just ended", hint=f"`headway show {self.id}` shows how"
@@ -466,62 +441,6 @@ class RunHandle:
     def _statuses(self) -> list[QueryStatus]:
         with self._lock:
             return [progress.status for progress in self._progress.values()]
-
-    def _obey(self, request: Request) -> None:
-        try:
-            if request.what == "suspend":
-                self.suspend(Suspension(request.wait, request.left()))
-            elif request.what == "pause":
-                self.pause(request.holder)
-                answer(self._run, request, {"status": "paused"})
-            elif request.what == "continue":
-                self.go_on(request.holder)
-                answer(self._run, request, {"status": "paused" if self.paused else "running"})
-            elif request.what == "tell":
-                told = {name: stand_to_builtins(stand) for name, stand in self.standings().items()}
-                answer(self._run, request, {"queries": told})
-        except WrongUsage:
-            return  # it has ended meanwhile
-
-    def _look_after(self) -> None:
-        """What is to be done from time to time."""
-        for holder in list(self._holders):
-            if isinstance(holder, ProcessRecord) and is_gone(holder):
-                self.go_on(holder)
-        if self._settings.suspension.on_preemption == "suspend" and not self._stopping:
-            self._look_at_executors()
-
-    def _take_snapshots(self) -> None:
-        if self._stopping or self.paused or self._settings.suspension.snapshot_every is None:
-            return
-        if self._halting.acquire(blocking=False):  # or somebody keeps it all at this moment
-            try:
-                if not self._stopping and not self.paused:
-                    self._keeping.snapshot(self._running_now(), self._done())
-            finally:
-                self._halting.release()
-
-    def _look_at_executors(self) -> None:
-        """When all of them are being taken away, the run is suspended. When the first ones are,
-        what is done is kept while the others can still do that."""
-        from headway.spark.executors import leaving_executors
-
-        leaving, all_of_them = leaving_executors(self._around.engine.spark)
-        if leaving <= self._leaving or time.monotonic() < self._not_before:
-            return
-        self._not_before = time.monotonic() + _PREEMPTION_INTERVAL
-        try:
-            if all_of_them:
-                self.preempted()
-            else:
-                self.snapshot()
-        except WrongUsage:
-            return  # it has ended meanwhile
-        self._leaving |= leaving
-
-    @property
-    def _stopping(self) -> bool:
-        return self._cancelled or self._suspending
 
     def _take_over_done(self) -> list[str]:
         """The queries that are left when those are taken over that an earlier driver has done."""
@@ -565,24 +484,25 @@ class RunHandle:
 
     def _work(self) -> None:
         names = self._take_over_done()
-        began, before = time.monotonic(), self._executors()
+        losses = LossWatch(self._around)
+        losses.begin()
         self._side_by_side(
             lambda query: self._run_query(self._left(query)),
             [self._queries[name] for name in names],
             self._settings.run.parallel_queries,
         )
-        self._count_losses(before, time.monotonic() - began)
+        losses.end()
         self._end()
 
     def _end(self) -> None:
         """After the last query. Where something is kept of a query that is not done, whoever
         resumes the run goes on with that."""
-        self._beside.close()
+        self._attendant.close()
         try:
             if not self._suspending:  # whoever suspends says what became of the run
                 status = self._final_status()
                 self._sweep_results()
-                if self._keeping.close(self._done(), status == "done"):
+                if self._keeping.close(self._done(), status == "done") or self._is_to_go_on():
                     self._run.stop(status)
                 else:
                     self._run.end(status)
@@ -591,6 +511,10 @@ class RunHandle:
         for act in self._at_end:
             with suppress(HeadwayError):  # those whom it concerns may have ended as well
                 act()
+
+    def _is_to_go_on(self) -> bool:
+        """Whether it is worth resuming, though nothing is kept of its queries that are not done."""
+        return False
 
     def _sweep_results(self) -> None:
         """Removes what attempts of queries that were stopped have written."""
@@ -604,27 +528,6 @@ class RunHandle:
             # Another driver may have taken the run over: it is the one to say what is left.
             self._run.append(SWEPT, None, pieces=len(left))
             self._run.remove_pieces(left)
-
-    def _executors(self) -> frozenset[str] | None:
-        """None of a Spark that is gone."""
-        from headway.spark.executors import SPARK_GONE, list_executors
-
-        try:
-            return frozenset(each.id for each in list_executors(self._around.engine.spark))
-        except SPARK_GONE:
-            return None
-
-    def _count_losses(self, before: frozenset[str] | None, seconds: float) -> int:
-        from headway.spark.executors import SPARK_GONE, let_go_executors
-
-        after = self._executors()
-        if before is None or after is None:
-            return 0
-        try:
-            let_go = let_go_executors(self._around.engine.spark)
-        except SPARK_GONE:
-            return 0
-        return self._around.failures.add(before - let_go, after, seconds)
 
     def _side_by_side(
         self, work: Callable[[PlannedQuery], None], queries: Iterable[PlannedQuery], count: int
@@ -661,7 +564,7 @@ class RunHandle:
         error = cause if isinstance(cause, HeadwayError) else QueryFailed(f"{cause!r}")
         self._ended(query.name, status=QueryStatus.FAILED, error=error)
 
-    def _final_status(self) -> Any:
+    def _final_status(self) -> EndStatus:
         statuses = {progress.status for progress in self._progress.values()}
         if QueryStatus.INTERRUPTED in statuses:
             return "interrupted"
@@ -758,7 +661,7 @@ class RunHandle:
                 with self._lock:
                     running = self._running.pop(query.name, None)
                 if running is None or not running.paused:
-                    if self._stopping or not _reads_other_runs(query):
+                    if self.stopping or not _reads_other_runs(query):
                         raise
                     query = self._without_other_runs(query, error)
                     continue
@@ -782,7 +685,7 @@ class RunHandle:
     def _await_leave(self) -> None:
         """Until nobody holds the run."""
         while not self._may_go.wait(_GO_INTERVAL):
-            if self._stopping:
+            if self.stopping:
                 raise RunInterrupted("the query was interrupted")
 
     def _execute_once(self, query: PlannedQuery, key: str | None) -> KeptResult:
@@ -802,7 +705,7 @@ class RunHandle:
         if query.engine == PIPELINED:
             return self._around.pipelined.execute(query, self._run, keep=keep, started=started)
         limit = self._settings.results.collect_limit
-        with self._frame(query) as frame:
+        with frame_to_run(self._around.engine.spark, self._run, query) as frame:
             return self._stoppable(
                 query.name,
                 lambda: self._around.engine.execute(
@@ -818,65 +721,12 @@ class RunHandle:
     def _stoppable(self, name: str, work: Callable[[], KeptResult]) -> KeptResult:
         """Spark may never say that a query has ended, such as when the driver ran out of memory:
         one that was told to stop is left behind after a while."""
-        result: Future[KeptResult] = Future()
-
-        def run() -> None:
-            try:
-                result.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - handed to whoever waits
-                result.set_exception(error)
-
-        threading.Thread(target=run, daemon=True).start()
+        result = start_daemons({name: work}, 1)[name]
         while not wait([result], timeout=_STOP_INTERVAL).done:
             since = self._stopped_since(name)
             if since is not None and time.monotonic() > since + _STOP_PATIENCE:
                 raise RunInterrupted("the query did not end when it was stopped")
         return result.result()
-
-    @contextmanager
-    def _frame(self, query: PlannedQuery) -> Iterator[DataFrame]:
-        """What Spark is to run: the query untouched, or its plan over saved states. A state that is
-        read twice is fetched once.
-
-        What Spark had broadcast, it is to broadcast again, however large it found it to be. It
-        shares work in the form of shuffles: where the plan has work to share, states that were
-        shuffled are to be so again. It is not told how small they are, since it would then
-        broadcast them, and do twice what comes before."""
-        from headway.spark.errors import named_error
-        from headway.spark.frames import frame_of
-        from headway.spark.results import fetch_small, open_state
-
-        if query.frame is not None and not query.states:
-            yield query.frame
-            return
-        if query.plan is None:
-            raise PlanNotResumable(
-                f"{query.name} was a DataFrame of another session, and has no plan",
-                hint="run it again, in a new run",
-            )
-        spark = self._around.engine.spark
-        uses = use_counts(query.plan.root)
-        shares = any(count > 1 and _is_work(node) for node, count in uses.items())
-        with ExitStack() as opened:
-            tables: dict[str, pa.Table] = {}
-
-            def open_one(scan: StateScan) -> DataFrame:
-                kept = query.states[scan.state]
-                size = min(kept.bytes, _SMALL_SIZE) if kept.broadcast else kept.bytes
-                size = _UNKNOWN_SIZE if shares and not kept.broadcast else size
-                table, again = tables.get(scan.state), uses[scan] > 1
-                return opened.enter_context(
-                    open_state(spark, self._run, scan.state, kept, table, again=again, size=size)
-                )
-
-            try:
-                tables |= fetch_small(self._run, query.states)
-                frame = frame_of(
-                    spark, query.plan, session_frames=query.session_frames, state_frames=open_one
-                )
-            except Exception as error:
-                raise named_error(error) from error
-            yield frame
 
     def _fail(self, query: PlannedQuery, error: HeadwayError, seconds: float) -> None:
         if self._suspending and query.error is None:
@@ -911,14 +761,6 @@ class RunHandle:
             self._progress[name] = replace(self._progress[name], **changes)
 
 
-def _is_work(node: Node) -> bool:
-    """Whether it is more than reading rows."""
-    below = list(walk(node))
-    return any(isinstance(n, Join | Aggregate) for n in below) and any(
-        isinstance(n, Scan) for n in below
-    )
-
-
 def _reads_other_runs(query: PlannedQuery) -> bool:
     return query.imported is not None and any(kept.run for kept in query.states.values())
 
@@ -927,18 +769,3 @@ def _suspended(run_id: str) -> RunSuspended:
     return RunSuspended(
         "the query was suspended", hint=f"go on with it anywhere: headway resume {run_id}"
     )
-
-
-def summary_rows(progress: tuple[QueryProgress, ...]) -> list[Mapping[str, Any]]:
-    """Query, rows, seconds, engine and status, for a table or for JSON."""
-    return [
-        {
-            "query": p.name,
-            "status": str(p.status),
-            "rows": p.rows,
-            "seconds": round(p.seconds, 3),
-            "engine": p.engine,
-            "error": None if p.error is None else p.error.describe(),
-        }
-        for p in progress
-    ]

@@ -26,7 +26,7 @@ from headway.session.sharing import (
 )
 from headway.sharing.checkpoints import choose_checkpoints
 from headway.sharing.cost_model import CostModel
-from headway.sharing.failures import Failures, stages_of
+from headway.sharing.failures import Failures, Stage, stages_of
 from headway.sharing.global_plan import PlannedChain
 from headway.storage import Run
 
@@ -122,22 +122,39 @@ class StepRunner:
     ) -> Collection[int]:
         """After which joins the step is cut. It competes for the budget with the steps that come
         `later` in the mini-batch."""
-        joins = range(len(step.plan.joined))
-        if self._checkpoints != "selective":
-            return joins if self._checkpoints == "all" else ()
-        stages = stages_of(step.name, step.chain, self._model.rates, failures)
+        stages = self.stages(step, failures)
         for number, planned in enumerate(later):
             stages += stages_of(f"later {number}", planned, self._model.rates, failures)
-        chosen = choose_checkpoints(stages, self.budget, failures, self._around.speed.seconds)
-        return {position for name, position in chosen if name == step.name}
+        return self._chosen(step.name, len(step.plan.joined), stages, failures)
 
-    def cuts_again(self, step: StepPlan, begun: Collection[str]) -> Collection[int]:
-        """Where a step was cut that an earlier driver had begun: there is something of these parts,
-        or was to be. `begun` are those that were under way."""
-        if self._checkpoints == "all":
-            return range(len(step.keys))
-        there = (number for number, key in enumerate(step.keys) if {key} & {*self._known, *begun})
-        return list(there)
+    def cuts_again(
+        self,
+        step: StepPlan,
+        begun: Collection[str],
+        later: Sequence[StepPlan],
+        failures: Failures,
+    ) -> Collection[int]:
+        """The same of a step that an earlier driver has planned. Where it had begun with that,
+        there is something of its parts, or was to be: it stays cut there. `begun` are those that
+        were under way."""
+        known = {*self._known, *begun}
+        there = [number for number, key in enumerate(step.keys) if key in known]
+        if there:
+            return there
+        stages = [stage for each in (step, *later) for stage in each.stages]
+        return self._chosen(step.name, len(step.keys), stages, failures)
+
+    def stages(self, step: SharedStep, failures: Failures) -> list[Stage]:
+        """What it takes from one place where it can be cut to the next."""
+        return stages_of(step.name, step.chain, self._model.rates, failures)
+
+    def _chosen(
+        self, step: str, joins: int, stages: Sequence[Stage], failures: Failures
+    ) -> Collection[int]:
+        if self._checkpoints != "selective":
+            return range(joins) if self._checkpoints == "all" else ()
+        chosen = choose_checkpoints(stages, self.budget, failures, self._around.speed.seconds)
+        return {position for name, position in chosen if name == step}
 
     def run(
         self, step: StepPlan, cuts: Collection[int], users: Sequence[PlannedQuery]

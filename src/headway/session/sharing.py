@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
+from headway.base.errors import PlanNotRunnable
 from headway.plan.canonical import canonical_forms, row_keys
 from headway.plan.cardinalities import Statistics, estimate
 from headway.plan.graph import replace_nodes, walk, with_root
@@ -20,6 +21,7 @@ from headway.session.planning import PlannedQuery, statistics_of, with_engine
 from headway.session.uniqueness import is_unique_key
 from headway.sharing.costs import Work
 from headway.sharing.estimates import expectation
+from headway.sharing.failures import Stage
 from headway.sharing.finishing import finished
 from headway.sharing.global_plan import Candidate, PlannedChain
 from headway.sharing.members import Member, NotShared, find_members
@@ -30,6 +32,8 @@ from headway.sharing.shapes import shape_of
 from headway.sharing.shared_plan import SharedPlan, shared_plan
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from headway.spark.catalyst import ImportedPlan
     from headway.spark.results import KeptResult
 
@@ -67,8 +71,11 @@ class SharedStep:
     def to_run(self) -> StepPlan:
         root, joined = self.plan.plan.root, self.plan.joined
         forms = canonical_forms(root)
-        # What a plan computes, and how its columns are called.
-        key, *keys = (f"{forms[n].key} {' '.join(n.column_names)}" for n in (root, *joined))
+        # What a plan computes, in which sense, and how its columns are called.
+        settings = sha256(repr(sorted(self.plan.plan.settings)).encode()).hexdigest()[:16]
+        key, *keys = (
+            f"{settings} {forms[n].key} {' '.join(n.column_names)}" for n in (root, *joined)
+        )
         rows = tuple(reached.rows for reached in self.chain.reached)
         return StepPlan(
             self.name,
@@ -239,7 +246,7 @@ def planned_piece(
     def statistics(source: Source) -> TableStatistics | None:
         return next((found for each in of_users if (found := each(source)) is not None), None)
 
-    frames = {name: frame for each in sources for name, frame in each.frames.items()}
+    frames = _frames_of(sources)
     read = {node.state for node in walk(piece.plan.root) if isinstance(node, StateScan)}
     query = PlannedQuery(
         piece.name,
@@ -253,11 +260,25 @@ def planned_piece(
     return with_engine(query, piece.plan, statistics, known, wanted, ordered=True)
 
 
+def _frames_of(sources: Iterable[ImportedPlan]) -> dict[str, DataFrame]:
+    """The data of the session that they read. Its names are hashes, so a second look is taken."""
+    frames: dict[str, DataFrame] = {}
+    for each in sources:
+        for name, frame in each.frames.items():
+            known = frames.setdefault(name, frame)
+            if known is not frame and not known.sameSemantics(frame):
+                raise PlanNotRunnable(f"two tables of the session have one name: {name}")
+    return frames
+
+
 def formed(
-    names: Iterable[str], queries: Mapping[str, PlannedQuery], steps: Iterable[SharedStep]
+    names: Iterable[str],
+    queries: Mapping[str, PlannedQuery],
+    steps: Iterable[SharedStep],
+    stages: Callable[[SharedStep], Sequence[Stage]],
 ) -> Formed:
-    """A mini-batch of these queries and steps. A query whose rest cannot be planned is run whole,
-    and has none."""
+    """A mini-batch of these queries and steps, whose stages are noted with them. A query whose rest
+    cannot be planned is run whole, and has none."""
     made = list(steps)
     parts: dict[str, list[SharedPart]] = {}
     for step in made:
@@ -267,7 +288,8 @@ def formed(
     for name, found in parts.items():
         with suppress(Exception):
             rests[name] = finishing_plan(queries[name], found)
-    return Formed(tuple(names), tuple(step.to_run for step in made), rests)
+    to_run = (replace(step.to_run, stages=tuple(stages(step))) for step in made)
+    return Formed(tuple(names), tuple(to_run), rests)
 
 
 def finishing_plan(planned: PlannedQuery, parts: Sequence[SharedPart]) -> QueryPlan:

@@ -22,6 +22,7 @@ from headway.session.suspending import (
     cheapest,
     moving_cost,
     reading_seconds,
+    seconds_behind,
     writing_seconds,
 )
 
@@ -32,18 +33,20 @@ _EXPECTED_PER_HOUR = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What has become of a query, in seconds: the work behind it, what is left of it, and what it
-    costs to keep the states that are needed and to read them elsewhere."""
+    """What has become of a query, in seconds: the work behind it, what is left of it, what it costs
+    to keep the states that are needed and to read them elsewhere, and what was done of pipelines
+    that are not finished, which would be done again."""
 
     done: float
     left: float | None
     keeping: float
     reading: float
+    dropped: float = 0.0
 
     @property
     def moving(self) -> float:
-        """What it takes to go on elsewhere, beyond what is left to do."""
-        return self.keeping + self.reading
+        """What it takes to go on elsewhere, beyond what is left to do here."""
+        return self.keeping + self.reading + self.dropped
 
     @property
     def pays(self) -> bool:
@@ -51,15 +54,24 @@ class Prospect:
         return self.moving < self.done
 
 
-def prospect(standing: Standing, elapsed: float, share_done: float, speed: StoreSpeed) -> Prospect:
-    """Of a query that has been running for `elapsed` seconds and has done that share of its
-    work."""
-    left = elapsed * (1.0 - share_done) / share_done if share_done > 0.0 else None
+def prospect(
+    standing: Standing,
+    elapsed: float,
+    share_done: float,
+    speed: StoreSpeed,
+    before: float = 0.0,
+) -> Prospect:
+    """Of a query that has been running here for `elapsed` seconds, after what others did `before`:
+    that share of its work here is behind its states."""
+    seen = seconds_behind(standing)
+    behind = elapsed if seen is None else min(elapsed, seen)
+    dropped, done = elapsed - behind, before + elapsed
+    whole = behind / share_done if share_done > 0.0 else None
+    left = None if whole is None else max(0.0, whole - elapsed)
     if not standing.states:  # all would be done again
-        return Prospect(elapsed, left, 0.0, elapsed)
-    return Prospect(
-        elapsed, left, writing_seconds(standing, speed), reading_seconds(standing, speed)
-    )
+        return Prospect(done, left, 0.0, 0.0, done)
+    writing, reading = writing_seconds(standing, speed), reading_seconds(standing, speed)
+    return Prospect(done, left, writing, reading, dropped)
 
 
 def work_of(nodes: Iterable[Node], estimates: Mapping[Node, Estimate]) -> float:
@@ -90,12 +102,20 @@ class SnapshotPolicy:
         self._began = began
         self._last = began
         self._states: frozenset[str] = frozenset()
+        self._looked_at = -1
+        """How many pipelines were finished at the last look."""
+        self._due = 0.0
+        """When a snapshot is worth it, if no more are finished until then."""
 
     def passed_over(self, keeper: StateKeeper, work: Work, now: float) -> frozenset[str] | None:
         """The states that a snapshot is to be without; None when it is not the time for one."""
         since = now - self._last
         if since < (self._interval(0.0) if self._every == "auto" else self._every):
             return None
+        finished = keeper.finished()
+        if finished == self._looked_at and now < self._due:
+            return None  # a look at all of the plan would tell nothing new
+        self._looked_at, self._due = finished, math.inf
         newest = keeper.stand()
         if newest is None or not self._is_news(newest):
             return None
@@ -105,11 +125,11 @@ class SnapshotPolicy:
         chosen = keeper.stand(without) if without else newest
         if chosen is None or not self._is_news(chosen):
             return None
-        is_time = since >= self._interval(writing_seconds(chosen, self._speed))
-        return without if is_time else None
+        self._due = self._last + self._interval(writing_seconds(chosen, self._speed))
+        return without if now >= self._due else None
 
     def taken(self, states: Mapping[str, object], now: float) -> None:
-        self._last = now
+        self._last, self._looked_at = now, -1
         self._states = frozenset(states)
 
     def _is_news(self, standing: Standing | None) -> bool:

@@ -7,14 +7,16 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from headway.base.daemons import start_daemons
 from headway.base.errors import PlanNotImportable, RunInterrupted
 from headway.plan.nodes import QueryPlan, StateScan
 from headway.session.history import StoreSpeed
-from headway.session.keepers import LOOK_SECONDS, HeldState, Standing, state_prefix
+from headway.session.keepers import BEGIN_SECONDS, LOOK_SECONDS, HeldState, Standing, state_prefix
 from headway.session.planning import PlannedQuery
 from headway.session.resuming import STATES, Origin, QueryImage, states_of
 from headway.storage import Run
@@ -72,9 +74,10 @@ class SparkKeeper:
     def settle(self, until: float | None, ended: Callable[[], bool]) -> None:
         """The next pipelines have hardly begun then."""
         awaited: frozenset[int] = frozenset()
+        patience = time.monotonic() + BEGIN_SECONDS
         while not ended():
             running = self._stages().running
-            if awaited and not awaited & running:
+            if not awaited & running if awaited else time.monotonic() > patience:
                 return
             if until is not None:
                 states = self._running_plan().states.values()
@@ -176,8 +179,9 @@ class SparkKeeper:
                 failed.append(error)
         for each in failed:
             raise each
-        size = sum(self._kept[name].bytes for name in futures if name in self._kept)
-        self._speed.add(size, time.monotonic() - began)
+        if all(name in self._kept for name in futures):
+            size = sum(self._kept[name].bytes for name in futures)
+            self._speed.add(size, time.monotonic() - began)
         return refused
 
     def _extract_all(
@@ -185,17 +189,17 @@ class SparkKeeper:
     ) -> dict[str, Future[KeptResult]]:
         """All of them, or what was written when it was stopped: a write that hangs is left to
         itself, and nobody asks for what it has written."""
-        pool = ThreadPoolExecutor(_EXTRACTED_TOGETHER, "headway-extract")
-        futures = {
-            scan.state: pool.submit(self._extract, scan, live, stopped)
-            for scan, live in states.items()
-        }
+        futures = start_daemons(
+            {s.state: partial(self._extract, s, live, stopped) for s, live in states.items()},
+            _EXTRACTED_TOGETHER,
+        )
         while wait(futures.values(), _LOOK_SECONDS).not_done:
             if stopped():
                 self.hurry()
                 wait(futures.values(), _STOP_SECONDS)
                 break
-        pool.shutdown(wait=False, cancel_futures=True)
+        for future in futures.values():
+            future.cancel()
         return futures
 
     def _read(

@@ -53,7 +53,7 @@ class Work:
     def again(self, standing: Standing, newest: Standing) -> float:
         """The seconds of work between the two, which would be done a second time: as they were
         seen, or else by estimates."""
-        seen = [_seconds_behind(each) for each in (newest, standing)]
+        seen = [seconds_behind(each) for each in (newest, standing)]
         if seen[0] is not None and seen[1] is not None:
             return max(0.0, seen[0] - seen[1])
         done = self.share_done(newest)
@@ -62,7 +62,8 @@ class Work:
         return (time.monotonic() - self.began) * max(0.0, 1.0 - self.share_done(standing) / done)
 
 
-def _seconds_behind(standing: Standing) -> float | None:
+def seconds_behind(standing: Standing) -> float | None:
+    """That the states have taken to make, where all of that was seen."""
     seconds = [state.seconds for state in standing.states.values()]
     known = [each for each in seconds if each is not None]
     return sum(known) if len(known) == len(seconds) else None

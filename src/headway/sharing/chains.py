@@ -49,9 +49,28 @@ class Seat:
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
-        """The texts of its groups, or columns: members with the same ones are a class."""
+        """The texts of its groups, or columns: members with the same ones are a class. What a left
+        join adds depends on which rows of the table take part in it."""
         outputs = self.shape.member.outputs
-        return tuple(sorted({self.named(output.expression).text for output in outputs}))
+
+        def name(of: str) -> str:
+            table = table_of(of)
+            joined = self.shape.member.tables[table].join
+            asked = f" where {self.asked[table]}" if joined is JoinKind.LEFT else ""
+            return self.column(of) + asked
+
+        expressions = (output.expression for output in outputs)
+        texts = {e.rename({of: name(of) for of in e.columns}).text for e in expressions}
+        return tuple(sorted(texts))
+
+    @cached_property
+    def asked(self) -> dict[int, str]:
+        """What it asks of the rows of each table, in the words of the chain: members that ask for
+        the same want the same rows."""
+        return {
+            table: " and ".join(sorted(self.named(c).text for c in conditions))
+            for table, conditions in self.shape.own.items()
+        }
 
     @cached_property
     def tested(self) -> dict[str, list[frozenset[str]]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headway.base.errors import InternalError
-from headway.plan.expressions import Column, Expression, quote
+from headway.plan.expressions import Column, Expression, quote, type_text
 from headway.sharing.chains import Seat
 from headway.sharing.parts import Part, Whole, whole_of
 from headway.sharing.query_sets import words
@@ -60,7 +60,7 @@ def _wholes(seat: Seat, named: Callable[[Seat, Expression], Expression]) -> tupl
 
 
 def typed_null(ddl: str) -> Expression:
-    return Expression(f"CAST(NULL AS {ddl.upper()})", ddl, True)
+    return Expression(f"CAST(NULL AS {type_text(ddl)})", ddl, True)
 
 
 def guarded(expression: Expression, queries: int, of_row: Sequence[Column]) -> Expression:

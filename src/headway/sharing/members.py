@@ -38,8 +38,8 @@ _KINDS = {
     JoinKind.ANTI: JoinKind.ANTI,
 }
 
-MATCHED = "matched?"
-"""In place of a field: whether a left join has found a row of the table."""
+MATCHED = "\0matched"
+"""In place of a field, none of which is called so: whether a left join has found a row."""
 _WHOLE_LINES = ("csv", "json")
 """Formats whose rows are judged by the fields that are asked for."""
 _CORRUPT = "_corrupt_record"

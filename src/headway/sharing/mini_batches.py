@@ -61,6 +61,8 @@ class Rules:
     other part makes up for a prediction that was wrong, or for a failure."""
     enough: int = ENOUGH
     fixed_size: int | None = None
+    alone_together: int = 1
+    """Queries that share nothing and are run at the same time."""
     shared_costs: bool = True
     failures: Failures = NEVER
     checkpoint_budget: float = 0.0
@@ -83,7 +85,7 @@ def next_mini_batch(
     are not taken yet.
     """
     left = float("inf")
-    batch = MiniBatch(plan=GlobalPlan(model.rates, shared_costs=rules.shared_costs))
+    batch = nothing = MiniBatch(plan=GlobalPlan(model.rates, shared_costs=rules.shared_costs))
     waiting = list(order)
     for number in order:
         query = queries[number]
@@ -91,7 +93,8 @@ def next_mini_batch(
         if rules.fixed_size is None:
             limit = min(left, remaining[number])
             if grown.seconds > limit:
-                if not batch.queries:
+                by_itself = _grown(nothing, query, model, rules) if batch.queries else grown
+                if by_itself.seconds > remaining[number]:
                     continue  # too long by itself: another one may fit
                 batch.closed_by = f"with {query.name} it would take longer than is left"
                 return batch
@@ -105,6 +108,9 @@ def next_mini_batch(
             if len(batch.queries) >= rules.fixed_size:
                 batch.closed_by = f"it has {rules.fixed_size} queries"
                 return batch
+            continue
+        alone = sum(not each.candidates for each in batch.queries)
+        if not query.candidates and alone < rules.alone_together:
             continue
         follows = sum(graph.weight(number, other) for other in waiting)
         if waiting and follows < rules.weak_overlap:

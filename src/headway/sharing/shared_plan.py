@@ -91,6 +91,12 @@ class _Builder:
         }
         """Columns of tables that are read above their own filters."""
         self._words: tuple[Column, ...] = ()
+        self._first_asking: dict[tuple[str, str], int] = {}
+        """By role and what is asked of its rows, the first member that does: its bit speaks for the
+        others, so that members who group by columns of these rows group alike."""
+        for seat in chain.seats:
+            for table, label in seat.labels.items():
+                self._first_asking.setdefault((label, seat.asked[table]), seat.number)
 
     def build(self) -> SharedPlan:
         chain = self._chain
@@ -314,7 +320,8 @@ class _Builder:
             if tables[number].join is not JoinKind.LEFT or number not in seat.labels:
                 return column
             label = seat.labels[number]
-            at, word = next((n, w) for n, w in enumerate(words(1 << seat.number, self._count)) if w)
+            bit = 1 << self._first_asking[label, seat.asked[number]]
+            at, word = next((n, w) for n, w in enumerate(words(bit, self._count)) if w)
             found = quote(self._wanted(label)[at].name)
             matched = f"((coalesce({found}, 0L) & {word}L) > 0L)"
             return (

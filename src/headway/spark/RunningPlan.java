@@ -157,6 +157,12 @@ public final class RunningPlan {
         SparkPlan plan = (SparkPlan) physical;
         org.apache.spark.sql.classic.SparkSession spark =
             (org.apache.spark.sql.classic.SparkSession) session;
+        if (plan.output().isEmpty()) {
+            org.apache.spark.sql.classic.Dataset rows = plan instanceof BroadcastQueryStageExec
+                ? spark.range(eachRow(relation((BroadcastQueryStageExec) plan), null)).toDF()
+                : spark.internalCreateDataFrame(plan.execute(), new StructType(), false);
+            return rows.selectExpr(new String[] {"true AS c0"});
+        }
         return plan instanceof BroadcastQueryStageExec
             ? broadcast((BroadcastQueryStageExec) plan, spark)
             : spark.internalCreateDataFrame(plan.execute(), schema(plan), false);
@@ -191,9 +197,13 @@ public final class RunningPlan {
         return org.apache.spark.sql.classic.Dataset.ofRows(session, leaf);
     }
 
+    /** Rows without columns get one: nothing else could tell how many there are. */
     private static StructType schema(SparkPlan plan) {
         StructType schema = new StructType();
         scala.collection.Seq output = plan.output();
+        if (output.isEmpty()) {
+            return schema.add("c0", org.apache.spark.sql.types.DataTypes.BooleanType, false);
+        }
         for (int i = 0; i < output.length(); i++) {
             Attribute attribute = (Attribute) output.apply(i);
             schema = schema.add("c" + i, attribute.dataType(), attribute.nullable());
@@ -774,6 +784,8 @@ public final class RunningPlan {
             inner = ((AdaptiveSparkPlanExec) node).executedPlan();
         } else if (node instanceof org.apache.spark.sql.execution.exchange.ReusedExchangeExec) {
             inner = (SparkPlan) ((org.apache.spark.sql.execution.exchange.ReusedExchangeExec) node).child();
+        } else if (node instanceof org.apache.spark.sql.execution.ReusedSubqueryExec) {
+            inner = ((org.apache.spark.sql.execution.ReusedSubqueryExec) node).child();
         }
         if (inner == null) {
             return ((TreeNode) node).children();

@@ -29,6 +29,7 @@ public final class TreeText {
 
     private final StringBuilder text = new StringBuilder();
     private final java.util.Map types = new java.util.LinkedHashMap();
+    private boolean deterministic = true;
     private java.util.Map held = java.util.Collections.EMPTY_MAP;
     private java.util.Map subqueries = java.util.Collections.EMPTY_MAP;
     private java.util.List used = null;
@@ -39,8 +40,8 @@ public final class TreeText {
     }
 
     /**
-     * {"deterministic": ..., "nodes": [...], "types": [...]}, packed. An expression's facts are under "#": the number of its
-     * type, whether it may be null, its evaluation mode, whether it may lose decimal precision, and
+     * {"deterministic": ..., "nodes": [...], "types": [...], "collation": ...}, packed. An
+     * expression's facts are under "#": the number of its type, whether it may be null, its evaluation mode, whether it may lose decimal precision, and
      * its name as a function; null where there is none. A plan's facts: the number of its schema,
      * its attributes, and which files a table has.
      */
@@ -144,17 +145,31 @@ public final class TreeText {
     }
 
     private String whole(TreeNode root) {
-        text.append("{\"deterministic\":");
-        text.append(!(root instanceof LogicalPlan) || ((LogicalPlan) root).deterministic());
-        text.append(",\"nodes\":");
+        deterministic = !(root instanceof LogicalPlan) || ((LogicalPlan) root).deterministic();
+        text.append("{\"nodes\":");
         writeTree(root);
+        text.append(",\"deterministic\":").append(deterministic);
         text.append(",\"types\":[");
         java.util.Iterator found = types.keySet().iterator();
         while (found.hasNext()) {
             writeString(((DataType) found.next()).json());
             text.append(found.hasNext() ? "," : "");
         }
-        return packed(text.append("]}").toString());
+        text.append("],\"collation\":");
+        writeText(collation());
+        return packed(text.append('}').toString());
+    }
+
+    /** A type with strings that are not compared by their bytes: its JSON does not tell them apart. */
+    private String collation() {
+        java.util.Iterator found = types.keySet().iterator();
+        while (found.hasNext()) {
+            DataType type = (DataType) found.next();
+            if (org.apache.spark.sql.util.SchemaUtils.hasNonUTF8BinaryCollation(type)) {
+                return type.sql();
+            }
+        }
+        return null;
     }
 
     /**
@@ -217,6 +232,7 @@ public final class TreeText {
         Object state = held.get(node);
         if (state == null && nodes != null && node instanceof LogicalQueryStage) {
             LogicalPlan inner = ((LogicalQueryStage) node).logicalPlan();
+            deterministic = deterministic && inner.deterministic();  // a stage does not tell
             writeNode(inner, node == root ? inner : root);
             return;
         }

@@ -18,9 +18,9 @@ from headway.spark.results import (
     KeptResult,
     collect_result,
     discard_result,
-    has_arrow_form,
     write_result,
 )
+from headway.spark.schemas import has_arrow_form
 from headway.storage import Run
 
 FIRST_POOL = "headway-first"
@@ -77,7 +77,7 @@ class SparkEngine:
             context.setJobGroup(group, f"Headway run {run.run_id}: {query}", interruptOnCancel=True)
             watch = QueryWatch(frame, group)
             started(watch, lambda: self._cancel(group))
-            if not has_arrow_form(frame):
+            if not has_arrow_form(frame.schema):
                 return discard_result(frame)
             if large and keep:
                 return write_result(frame, run, query, running=watch.follow)

@@ -93,11 +93,6 @@ def task_seconds(spark: SparkSession) -> dict[str, tuple[bool, float]]:
     }
 
 
-def let_go_executors(spark: SparkSession) -> frozenset[str]:
-    """Those that Spark has removed on purpose, such as idle ones."""
-    return frozenset(str(each.id()) for each in _all_executors(spark) if _was_let_go(each))
-
-
 def _all_executors(spark: SparkSession) -> list[Any]:
     """What Spark knows of those that are there, and of those that are gone."""
     context = spark.sparkContext._jsc

@@ -13,10 +13,10 @@ from functools import lru_cache
 from typing import Any
 
 from headway.base.errors import PlanNotImportable
-from headway.plan.expressions import Expression, Subquery, quote, string_literal
+from headway.plan.expressions import Expression, Subquery, quote, string_literal, type_text
 from headway.spark.tree import FACTS, PLACE, Tree, sequence
 from headway.spark.tree_text import constant_sql
-from headway.spark.types import constant_text, ddl_of, timestamp_text, type_text
+from headway.spark.types import constant_text, ddl_of, timestamp_text
 
 Writer = Callable[["ExpressionReader", Tree], str]
 

@@ -172,7 +172,8 @@ def _session_source(reader: OperatorReader, tree: Tree) -> SessionSource:
     frame = _frame_of(reader, tree)
     if len({name.casefold() for name in frame.columns}) < len(frame.columns):
         raise PlanNotImportable(f"operator {tree.name}: two of its columns have one name")
-    text = f"{tree.class_name} {tree.handle.toString()}"
+    # Spark does not print data, such as that of a relation that it has filtered while it planned.
+    text = f"{tree.class_name} {tree.handle.toString()} {tree.handle.hashCode()}"
     name = "session_" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     reader.frames[name] = frame
     return SessionSource(name, tree.name)

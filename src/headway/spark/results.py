@@ -20,14 +20,13 @@ from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headway.base.errors import InternalError, PieceMissing
 from headway.base.ids import check_id
 from headway.spark.frames import in_session
+from headway.spark.schemas import arrow_schema
 from headway.spark.tree_text import sized
 from headway.storage import RESULTS, Run, open_store
 
@@ -227,20 +226,11 @@ def read_result(run: Run, kept: KeptResult) -> pa.Table:
     streams = [pa.ipc.open_stream(run.read_piece(name)).read_all() for name in kept.pieces]
     if streams:
         return pa.concat_tables(streams)
-    return to_arrow_schema(StructType.fromJson(json.loads(kept.schema))).empty_table()
+    return arrow_schema(kept.schema).empty_table()
 
 
 def _run_of(run: Run, kept: KeptResult) -> Run:
     return run if kept.run is None else Run.open(run.store, kept.run)
-
-
-def has_arrow_form(frame: DataFrame) -> bool:
-    """Whether every type of the result can be kept."""
-    try:
-        to_arrow_schema(frame.schema)
-    except PySparkException:
-        return False
-    return True
 
 
 def _folder(query: str, folder: str) -> str:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headway.base.errors import PlanNotImportable
 from headway.plan.nodes import Node, QueryPlan, StateScan
 from headway.plan.reuse import share_equal_subplans
 from headway.spark.operators import OperatorReader
+from headway.spark.schemas import has_arrow_form
 from headway.spark.tree import Handle, Tree, running_tree
 from headway.spark.tree_text import origin_text, rows_of, running_text, same_rows, stages_text
 
@@ -64,7 +64,8 @@ class RunningPlan:
     """Stages are counted as Spark has them."""
 
     tree: Tree
-    deterministic: bool
+    refused: str | None
+    """Why nobody else can go on with it."""
     finished: int
     total: int
     states: dict[int, LiveState]
@@ -78,14 +79,14 @@ def running_plan(
     down, as its last step, the plan is that of what is `written`."""
     passed_over = [state.physical for state in without]
     found = running_text(frame._jdf.queryExecution(), passed_over)
-    tree, deterministic = running_tree(found.text, found.nodes)
+    tree, refused = running_tree(found.text, found.nodes)
     if written and tree.name == "MapInArrow":
         tree = tree.children[0]
     stages = _stages(found.stages)
     states = [_state(*state) for state in found.states]
     return RunningPlan(
         tree,
-        deterministic,
+        refused,
         stages.finished,
         stages.total,
         {state.number: state for state in states},
@@ -111,10 +112,8 @@ def read_running(
 ) -> tuple[QueryPlan, dict[StateScan, LiveState]]:
     """The plan of what is left to do, and the states that it reads. They are named by their
     numbers."""
-    if not running.deterministic:
-        raise PlanNotImportable(
-            "the query is not deterministic: what is left of it cannot be told from what is done"
-        )
+    if running.refused is not None:
+        raise PlanNotImportable(running.refused)
     states = {n: (state_names[n], state.schema) for n, state in running.states.items()}
     reader = OperatorReader(spark, settings, None, states)
     try:
@@ -130,8 +129,8 @@ def read_running(
 def read_origin(spark: SparkSession, state: LiveState, settings: dict[str, str]) -> Node | None:
     """What a state was made by; None where that cannot be told. Its columns are at the state's
     `places`."""
-    tree, deterministic = running_tree(*origin_text(state.logical))
-    if not deterministic or _is_cut(tree):
+    tree, refused = running_tree(*origin_text(state.logical))
+    if refused is not None or _is_cut(tree):
         return None
     reader = OperatorReader(spark, settings, None)
     try:
@@ -151,11 +150,7 @@ def _is_cut(tree: Tree, below: str = "") -> bool:
 
 def can_be_kept(state: LiveState) -> bool:
     """Whether all its types have a form in the store."""
-    try:
-        to_arrow_schema(StructType.fromJson(json.loads(state.schema)))
-    except PySparkException:
-        return False
-    return True
+    return has_arrow_form(StructType.fromJson(json.loads(state.schema)))
 
 
 def state_frame(spark: SparkSession, state: LiveState, scan: StateScan) -> DataFrame:

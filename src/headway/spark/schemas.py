@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -36,3 +37,12 @@ def columns_of_schema(schema: str) -> tuple[Column, ...]:
 def arrow_schema(schema: str) -> pa.Schema:
     """From Spark's JSON: all there is of a result without rows. No JVM is needed."""
     return to_arrow_schema(StructType.fromJson(json.loads(schema)), timezone="UTC")
+
+
+def has_arrow_form(schema: StructType) -> bool:
+    """Whether rows of all its types can be kept."""
+    try:
+        to_arrow_schema(schema, timezone="UTC")
+    except PySparkException:
+        return False
+    return True

@@ -26,8 +26,8 @@ from headway.plan.graph import walk
 from headway.plan.nodes import Named, Node, Project, QueryPlan, Scan, ScanColumn, StateScan, Union
 from headway.plan.sources import FileSource, RangeSource, Source
 from headway.spark.frames import frame_of
-from headway.spark.results import KeptResult, WrittenPiece, has_arrow_form, write_pieces
-from headway.spark.schemas import arrow_schema
+from headway.spark.results import KeptResult, WrittenPiece, write_pieces
+from headway.spark.schemas import arrow_schema, has_arrow_form
 from headway.storage import Run
 
 PIECE_BYTES = 64 << 20
@@ -109,7 +109,7 @@ def stage_tables(
         for source, found in scans.items()
     }
     for source, frame in frames.items():
-        if not has_arrow_form(frame):
+        if not has_arrow_form(frame.schema):
             raise NotSupported(f"table {source.table}", "a column's type has no Arrow form")
     inputs: dict[Node, TableInput] = {}
     for source, frame in frames.items():

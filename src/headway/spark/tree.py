@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headway.base.errors import InternalError
+from headway.base.errors import InternalError, PlanNotImportable
 from headway.spark.tree_text import optimised, tree_text
 
 Handle = Any  # a py4j JavaObject
@@ -141,28 +141,43 @@ class _Text(msgspec.Struct):
     deterministic: bool
     nodes: list[dict[str, Any]]
     types: list[str]
+    collation: str | None
 
 
 _TEXT = msgspec.json.Decoder(_Text)
 
 
+def _decode(data: bytes) -> _Text:
+    text = _TEXT.decode(data)
+    if text.collation is not None:
+        raise PlanNotImportable(_collated(text.collation))
+    return text
+
+
+def _collated(collation: str) -> str:
+    return f"strings with a collation have no place in a plan: {collation}"
+
+
 def tree_of(handle: Handle) -> Tree:
     """The whole tree under a JVM object, in one call."""
-    text = _TEXT.decode(tree_text(handle))
+    text = _decode(tree_text(handle))
     return _parse(text.nodes, _Shared(text.types), lambda: handle)
 
 
 def optimised_tree(session: Handle, analysed: Handle) -> tuple[Tree, bool]:
     """An analysed plan as that session optimises it, and whether it is deterministic."""
     data, resolve = optimised(session, analysed)
-    text = _TEXT.decode(data)
+    text = _decode(data)
     return _parse(text.nodes, _Shared(text.types), resolve), text.deterministic
 
 
-def running_tree(data: bytes, nodes: Handle) -> tuple[Tree, bool]:
-    """The plan of a query that is running, and whether it is deterministic."""
+def running_tree(data: bytes, nodes: Handle) -> tuple[Tree, str | None]:
+    """The plan of a query that is running, and why it cannot be gone on with elsewhere."""
     text = _TEXT.decode(data)
-    return _parse(text.nodes, _Shared(text.types, nodes), lambda: None), text.deterministic
+    tree = _parse(text.nodes, _Shared(text.types, nodes), lambda: None)
+    if not text.deterministic:
+        return tree, "it is not deterministic: what is left cannot be told from what is done"
+    return tree, None if text.collation is None else _collated(text.collation)
 
 
 def sequence(handle: Handle) -> list[Handle]:

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from headway.plan.expressions import quote, string_literal
+from headway.plan.expressions import quote, string_literal, type_text
 
 _SIMPLE = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -31,11 +31,6 @@ def ddl_of(json_type: Any) -> str:
 
 def _field_name(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quote(name)
-
-
-def type_text(ddl: str) -> str:
-    """A type as SQL has it; the names inside a nested one keep their case."""
-    return ddl if "<" in ddl else ddl.upper()
 
 
 def constant_text(value: str | None, ddl: str) -> str | None:

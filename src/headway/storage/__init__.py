@@ -14,6 +14,7 @@ from headway.storage.fingerprints import (
     fingerprint_file,
     fingerprint_files,
     same_data,
+    written_again,
 )
 from headway.storage.listing import list_runs, remove_run, resolve_run, sweep_runs
 from headway.storage.manifest import Manifest, QueryRecord, TableRecord, new_manifest
@@ -67,4 +68,5 @@ __all__ = [
     "sweep_runs",
     "this_process",
     "unseal",
+    "written_again",
 ]

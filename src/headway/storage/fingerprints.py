@@ -25,6 +25,7 @@ _PARQUET_SAMPLES = 8
 _OTHER_SAMPLES = 64
 _SAMPLE_SIZE = 16 << 10
 _EDGE = 1 << 20
+_SAMPLED = "sampled"
 _THREADS = 16
 
 Range = tuple[int, int]
@@ -35,6 +36,8 @@ class FileFingerprint(msgspec.Struct, frozen=True):
     path: str
     size: int
     digest: str
+    version: str = ""
+    """Of a file of which only samples are read: what changes when it is written again."""
 
 
 def fingerprint_file(url: str) -> FileFingerprint:
@@ -44,11 +47,17 @@ def fingerprint_file(url: str) -> FileFingerprint:
         if local is not None:
             with local.open("rb", buffering=0) as file:
                 handle = file.fileno()
-                size = os.fstat(handle).st_size
-                return _fingerprint(url, size, lambda ranges: _read_local(handle, ranges))
+                found = os.fstat(handle)
+                version = f"{found.st_mtime_ns}"
+                return _fingerprint(
+                    url, found.st_size, version, lambda ranges: _read_local(handle, ranges)
+                )
         fs, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
-        size = int(fs.info(path)["size"])
-        return _fingerprint(url, size, lambda ranges: _read_remote(fs, path, ranges))
+        told = fs.info(path)
+        version = str(told.get("ETag") or told.get("mtime") or "")
+        return _fingerprint(
+            url, int(told["size"]), version, lambda ranges: _read_remote(fs, path, ranges)
+        )
     except HeadwayError:
         raise
     except Exception as error:
@@ -71,16 +80,23 @@ def fingerprint_files(urls: Iterable[str]) -> tuple[FileFingerprint, ...]:
 
 
 def same_data(first: FileFingerprint, second: FileFingerprint) -> bool:
-    """Whether two files hold the same, wherever they are."""
+    """Whether two files hold the same, wherever they are, as far as was read of them."""
     return (first.size, first.digest) == (second.size, second.digest)
 
 
-def _fingerprint(url: str, size: int, read: ReadRanges) -> FileFingerprint:
+def written_again(first: FileFingerprint, second: FileFingerprint) -> bool:
+    """Whether a file seems to be the same, of which only samples are read, and was written again at
+    its place."""
+    same_place = first.path == second.path and first.version != second.version
+    return same_place and same_data(first, second)
+
+
+def _fingerprint(url: str, size: int, version: str, read: ReadRanges) -> FileFingerprint:
     scheme, ranges = _what_to_read(size, read)
     digest = hashlib.blake2b(f"{scheme} {size} ".encode(), digest_size=16)
     for part in read(ranges):
         digest.update(part)
-    return FileFingerprint(path=url, size=size, digest=digest.hexdigest())
+    return FileFingerprint(url, size, digest.hexdigest(), version if scheme == _SAMPLED else "")
 
 
 def _what_to_read(size: int, read: ReadRanges) -> tuple[str, list[Range]]:
@@ -94,7 +110,7 @@ def _what_to_read(size: int, read: ReadRanges) -> tuple[str, list[Range]]:
         return "parquet", [(size - footer, size), *_samples(size, _PARQUET_SAMPLES)]
     if size <= READ_WHOLE:
         return "whole", [(0, size)]
-    return "sampled", [(0, _EDGE), *_samples(size, _OTHER_SAMPLES), (size - _EDGE, size)]
+    return _SAMPLED, [(0, _EDGE), *_samples(size, _OTHER_SAMPLES), (size - _EDGE, size)]
 
 
 def _samples(size: int, count: int) -> list[Range]:

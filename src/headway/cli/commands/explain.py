@@ -62,6 +62,8 @@ def explain(
         priorities,
         failures_per_hour,
     )
+    if picture is not None and not asked.is_batch:
+        raise WrongUsage("--picture draws a batch", hint="give the batch a --deadline")
     with open_session(settings, tables or (), quiet=quiet) as session:
         queries = [asked.query(session, each.name, each.sql) for each in statements]
         if asked.is_batch:

@@ -59,12 +59,12 @@ def migrate(
             session.check_tables(found, unchecked=unchecked)  # before anything is stopped
             began = time.monotonic()
             moved = suspend_run(run, wait=wait_pipeline, within=seconds, quiet=quiet)
-            if moved["status"] != "suspended":
+            if not run.summary().resumable:  # a driver that was killed meanwhile leaves it so too
                 if json:
                     print_json({"suspended": moved})
                 else:
                     print_suspended(moved, stdout())
-                return
+                raise typer.Exit(int(moved["status"] != "done"))
             if not json and not quiet:
                 print_suspended(moved, stderr())
         handle = session.resume(found, unchecked=unchecked)

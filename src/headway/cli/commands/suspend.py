@@ -11,12 +11,15 @@ from rich.text import Text
 
 from headway.cli import options
 from headway.cli.output import bytes_text, duration_text, plural, print_json, stdout
-from headway.cli.requests import UNDER_WAY, ask_until, check_status
+from headway.cli.requests import UNDER_WAY, RequestFailed, ask_until, check_status
 from headway.cli.steps import spinner
 from headway.cli.stores import find_run
 from headway.session.requests import Request
 from headway.session.resuming import IMAGE
 from headway.storage import Run
+
+_PATIENCE = 30.0
+"""For a driver that has let its time pass."""
 
 
 def suspend(
@@ -59,8 +62,15 @@ def suspend_run(run: Run, *, wait: bool, within: float | None, quiet: bool) -> d
     """Has the driver of a run suspend it; what has become of the run."""
     began = time.monotonic()
     request = Request("suspend", wait=wait, within=within)
+    patience = None if within is None else within + _PATIENCE
     with spinner(f"suspending run {run.run_id}", quiet=quiet):
-        status = ask_until(run, request, UNDER_WAY)
+        status = ask_until(run, request, UNDER_WAY, patience)
+    if status in UNDER_WAY:
+        raise RequestFailed(
+            f"run {run.run_id} is {status}: its driver does not answer",
+            hint=f"look at process {run.driver().pid} of {run.driver().host}; what it keeps "
+            "while it runs can be resumed with --take-over",
+        )
     images = [event.data for event in run.events() if event.kind == IMAGE]
     image = (
         images[-1]
