@@ -10,13 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -32,8 +32,8 @@ from headway.session.runs import FALLBACK
 from headway.session.workers import Workers
 from headway.sharing.cost_model import CostModel
 from headway.sharing.costs import Work
+from headway.spark.compare import same_result
 from headway.storage import QUERY_DONE, Event, ReliableStore, Run, open_store
-from headway.testing.dataflows import rows_of
 from headway.testing.random_batches import make_star, random_batch
 from headway.testing.session_batches import Sessions, check_rows, opened, run_batch
 from headway.workloads import WORKLOADS
@@ -105,8 +105,9 @@ def test_random_batches(number: int, spark: SparkSession, workers: Workers, tmp_
         folder = tmp_path / "tables" / scan.source.table
         own.read.parquet(str(folder)).createOrReplaceTempView(scan.source.table)
         names[scan.source] = scan.source.table
-    many = number > 0 and number % 5 == 0  # more than a word holds
-    plans = random_batch(star, rng, 70 if many else (8, 3)[number % 2])
+    # Every fifth has more queries than a word holds, and one more than two words do.
+    count = 130 if number == 195 else 70 if number and number % 5 == 0 else (8, 3)[number % 2]
+    plans = random_batch(star, rng, count)
     texts = {
         name: to_spark_sql(plan, lambda scan: names[scan.source])  # type: ignore[union-attr]
         for name, plan in plans.items()
@@ -115,9 +116,7 @@ def test_random_batches(number: int, spark: SparkSession, workers: Workers, tmp_
         handle = run_batch(session, texts, deadline=600)
         if len(texts) > 3:
             assert sum(each.shared_steps for each in handle.batch().mini_batches) >= 1
-        for name, text in texts.items():
-            wanted = Counter(rows_of(own.sql(text).toArrow()))
-            assert Counter(rows_of(handle.arrow(name))) == wanted, (name, text)
+        check_rows(session, handle, texts)
 
 
 def test_a_query_that_fails_fails_alone(
@@ -412,3 +411,125 @@ def _run_with(
                 return run
         time.sleep(0.01)
     raise AssertionError(f"the batch has no event {until}")
+
+
+def test_data_of_the_session_is_told_apart(
+    spark: SparkSession, workers: Workers, tmp_path: Path
+) -> None:
+    """Spark filters local data while it plans, and prints neither that nor checkpoints."""
+    rows = pa.table({"x": list(range(9000)), "y": [n % 7 for n in range(9000)]})
+    own = spark.newSession()
+    own.createDataFrame(rows).createOrReplaceTempView("v")
+    texts = {
+        f"{name}-{least}": f"SELECT sum(y) AS s, count(*) AS n FROM v WHERE x {sign} {least}"
+        for name, sign in (("above", ">"), ("below", "<="))
+        for least in (1000, 4000)
+    }
+    frames = {
+        f"frame-{n}": own.range(9000).where(f"id % 2 = {n}").localCheckpoint().groupBy().sum("id")
+        for n in (0, 1)
+    }
+    with opened(own, workers, tmp_path) as session:
+        queries = [session.sql(text, name=name) for name, text in texts.items()]
+        queries += [session.dataframe(frame, name=name) for name, frame in frames.items()]
+        handle = session.batch(queries, deadline=600)
+        handle.wait()
+        check_rows(session, handle, texts)
+        for name, frame in frames.items():
+            assert handle.arrow(name).equals(frame.toArrow())
+
+
+def test_settings_are_told_apart(spark: SparkSession, workers: Workers, tmp_path: Path) -> None:
+    """The same texts in two time zones, in one batch: neither has the rows of the other."""
+    own = spark.newSession()
+    own.range(0, 500_000, 7).selectExpr("id", "timestamp_seconds(id) AS at").write.parquet(
+        str(tmp_path / "moments")
+    )
+    own.read.parquet(str(tmp_path / "moments")).createOrReplaceTempView("moments")
+    asked = [f"SELECT hour(at) AS h, count(*) AS n FROM moments WHERE id > {n} GROUP BY 1"
+             for n in (100, 200)]  # fmt: skip
+    zones = {zone: f"SET spark.sql.session.timeZone={zone}" for zone in ("UTC", "Asia/Kolkata")}
+    texts = [text for setting in zones.values() for text in (setting, *asked)]
+    with opened(own, workers, tmp_path / "store", "spark") as session:
+        handle = session.batch(
+            [session.sql(text, name=f"q{n}") for n, text in enumerate(texts)], deadline=600
+        )
+        handle.wait()
+        steps = [e for e in Run.open(session.store, handle.id).events() if e.kind == SHARED_DONE]
+        assert len(steps) == 2, "each time zone shares its own work"
+        for first, setting in enumerate(zones.values()):
+            own.sql(setting)
+            for number, text in enumerate(asked, 3 * first + 1):
+                verdict = same_result(own.sql(text), handle.result(f"q{number}"))
+                assert verdict.equal, verdict.difference
+
+
+def test_nested_columns_are_shared(spark: SparkSession, workers: Workers, tmp_path: Path) -> None:
+    """Of a query that groups by one, beside others that do not have it."""
+    own = spark.newSession()
+    own.range(5000).selectExpr(
+        "id", "named_struct('a', id % 3, 'B', array(id % 2)) AS s", "id % 10 AS g"
+    ).write.parquet(str(tmp_path / "nested"))
+    own.read.parquet(str(tmp_path / "nested")).createOrReplaceTempView("nested")
+    texts = {
+        "struct": "SELECT s, count(*) AS n FROM nested WHERE id > 10 GROUP BY s",
+        "plain": "SELECT g, count(*) AS n FROM nested WHERE id > 20 GROUP BY g",
+    }
+    with opened(own, workers, tmp_path / "store", "spark") as session:
+        handle = run_batch(session, texts, deadline=600)
+        assert not [e for e in Run.open(session.store, handle.id).events() if e.kind == FALLBACK]
+        assert sum(each.shared_steps for each in handle.batch().mini_batches) == 1
+        check_rows(session, handle, texts)
+
+
+def test_what_is_late_goes_on_under_a_new_deadline(
+    workload_session: Sessions, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From what was shared before the first one came."""
+    texts = regular_share(seed=4, count=6)
+    real = BatchHandle._finish
+    shared = threading.Event()
+
+    def until_the_deadline(handle: BatchHandle, *given: object, **named: object) -> None:
+        shared.set()
+        while not handle.stopping:
+            time.sleep(0.01)
+        real(handle, *given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(BatchHandle, "_finish", until_the_deadline)
+    with opened(workload_session("tpcds"), workers, tmp_path) as session:
+        queries = [session.sql(text, name=name) for name, text in texts.items()]
+        handle = session.batch(queries, deadline=600)
+        assert shared.wait(300)
+        handle._stop_at_deadline()
+        handle.join()
+        assert {str(query.status) for query in handle.progress()} == {"interrupted"}
+        monkeypatch.undo()
+        before = Run.open(session.store, handle.id).events()
+        assert any(e.kind == SHARED_DONE for e in before)
+        resumed = session.resume(handle.id, deadline=600)
+        resumed.wait()
+        after = Run.open(session.store, handle.id).events()
+        assert isinstance(resumed, BatchHandle)
+        check_rows(session, resumed, texts)
+        keys = [e.data["key"] for e in after if e.kind == SHARED_DONE]
+        assert len(keys) == len(set(keys)), "what was shared is not made again"
+        left = Run.open(session.store, handle.id).pieces()
+        assert not any("shared-" in piece for piece in left), "and goes when all is done"
+
+
+def test_a_plan_of_a_batch_tells_who_will_be_late(
+    workload_session: Sessions, workers: Workers, tmp_path: Path
+) -> None:
+    texts = list(regular_share(seed=4, count=4).values())
+    with opened(workload_session("tpcds"), workers, tmp_path) as session:
+        queries = [session.sql(text, name=f"q{n}") for n, text in enumerate(texts)]
+        calm = session.explain_batch(queries, deadline=600)
+        assert not calm.late and "4 of 4 queries are expected in time" in calm.explain()
+        assert calm.begins[0] > 0, "planning takes time as well"
+        late = session.explain_batch(queries, deadline=0.001)
+        assert set(late.late) == {"q0", "q1", "q2", "q3"}
+        assert "too late: q" in late.explain() and "0 of 4 queries" in late.picture()
+        assert late.to_builtins()["late"] == late.late
+        with pytest.raises(WrongUsage, match="has passed"):
+            session.sql(texts[0], deadline=0)

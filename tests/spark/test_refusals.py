@@ -19,6 +19,7 @@ REFUSED = {
     "SELECT * FROM (SELECT * FROM range(100)) TABLESAMPLE (10 PERCENT)": "operator Sample",
     "SHOW TABLES": "operator CommandResult",
     "SELECT transform(array(1, 2), x -> x + id) FROM range(3)": "expression",
+    "SELECT count(*) FROM range(9) WHERE CAST(id AS STRING) COLLATE UTF8_LCASE = 'a'": "collation",
     "SELECT CAST(id AS STRING) LIKE ANY ('a', CAST(NULL AS STRING)) FROM range(3)": "is NULL",
 }
 

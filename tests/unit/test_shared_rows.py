@@ -316,7 +316,10 @@ def test_sums_are_made_of_what_is_summed_alone(tmp_path: Path) -> None:
 
 def test_fields_may_have_any_name(facts: Scan, tmp_path: Path) -> None:
     """Such as those that came to mind for columns of our own."""
-    fields = ("position", "wanted_0", "queries_0", "any_0", "set_0", "class", "key_1", "value_1")
+    fields = (
+        "position", "wanted_0", "queries_0", "any_0", "set_0", "class", "key_1", "value_1",
+        "matched?",
+    )  # fmt: skip
     types = {"dk": "int", **dict.fromkeys(fields, "int")}
     rows = [(1, *range(len(fields))), (1, *range(9, 9 + len(fields))), (2, *[3] * len(fields))]
     dims = parquet_table(tmp_path / "dims.v1", types, rows)

@@ -234,6 +234,32 @@ def test_queries_that_group_alike_are_one_class() -> None:
     assert isinstance(made.plan.root, Aggregate)
 
 
+def left_joined(number: int, most: int) -> QueryPlan:
+    """Grouped by a column that a left join adds, of the shops up to a size."""
+    scan, left, right = OTHERS["shops"]
+    suffix = f"_{number}"
+    fact = Filter(renamed(SALES, suffix), condition(f"(`s_day{suffix}` > {number})"))
+    shops = Filter(renamed(scan, suffix), condition(f"(`h_size{suffix}` < {most})"))
+    keys = (equal(fact, f"{left}{suffix}", shops, f"{right}{suffix}"),)
+    node = Join(fact, shops, JoinKind.LEFT, keys)
+    groups = (Named(f"g{suffix}", reference(node, f"h_size{suffix}")),)
+    ones = AggregateCall(Column(f"n{suffix}", "bigint", False), "count", (Expression("1", "int"),))
+    root = Aggregate(node, groups, (ones,))
+    return QueryPlan(root, root.column_names)
+
+
+def test_queries_that_group_alike_by_what_a_left_join_adds_are_one_class() -> None:
+    """Where the same rows take part in it; and the cost model knows that."""
+    plan = GlobalPlan(RATES)
+    for number in range(3):
+        plan.add(candidate(f"q{number}", left_joined(number, most=5)))
+    plan.add(candidate("q3", left_joined(3, most=6)))
+    (planned,) = plan.chains
+    made = shared_plan(planned.chain, lambda source, fields: True)
+    assert [each.members for each in made.classes] == [0b0111, 0b1000]
+    assert len({seat.groups for seat in planned.chain.seats}) == 2
+
+
 def test_queries_with_little_in_common_have_chains_of_their_own() -> None:
     """Where joins that others pass cost much, a query is added to those that have its joins."""
     rates = replace(RATES, steps=0.1, rows_probed=1e-8, rows_passed=1e-5)
@@ -297,6 +323,27 @@ def test_a_query_that_does_not_fit_is_passed_over() -> None:
     found = next_mini_batch(queries, graph, order, [sum(seconds) / 2] * 2, model)
     assert found is not None and [q.name for q in found.queries] == [f"q{1 - longer}"]
     assert next_mini_batch(queries, graph, order, [1e-9] * 2, model) is None
+
+
+def test_a_query_that_does_not_fit_does_not_end_a_mini_batch() -> None:
+    """Those that come after it in the order are taken all the same."""
+    long_one = query(1, "days", "items", "shops", where="(`s_day#` > 0)")
+    queries, graph = batch_of(query(0, "days"), long_one, query(2, "days"))
+    model = CostModel(RATES)
+    both = next_mini_batch(queries, graph, [0, 2], [1e9] * 3, model)
+    assert both is not None
+    left = [1e9, 1e-9, 1e9]  # of which the second needs more
+    found = next_mini_batch(queries, graph, [0, 1, 2], left, model)
+    assert found is not None and [q.name for q in found.queries] == ["q0", "q2"]
+
+
+def test_queries_that_share_nothing_are_run_together() -> None:
+    nothing = [BatchQuery(f"q{n}") for n in range(5)]
+    graph = OverlapGraph([join_graph(each.name, ()) for each in nothing])
+    for together in (1, 2, 4):
+        rules = Rules(alone_together=together)
+        found = next_mini_batch(nothing, graph, [0, 1, 2, 3, 4], [1e9] * 5, CostModel(RATES), rules)
+        assert found is not None and len(found.queries) == together
 
 
 def test_the_earliest_deadline_of_a_mini_batch_counts() -> None:
@@ -463,6 +510,15 @@ def test_one_by_one_is_as_good_where_the_best_is_plain() -> None:
 
 def planner_of(*queries: PlannedQuery) -> BatchPlanner:
     return BatchPlanner([shareable(each) for each in queries], BatchOptions(0.0))
+
+
+def test_where_nothing_fits_the_highest_priority_is_tried() -> None:
+    planner = planner_of(
+        PlannedQuery("small", "", None), PlannedQuery("important", "", None, priority=1.0)
+    )
+    left = {"small": 1e-9, "important": 1e-9}
+    found = planner.next(["small", "important"], left, CostModel(RATES))
+    assert [q.name for q in found.queries] == ["important"]
 
 
 def test_late_queries_come_last() -> None:

@@ -38,6 +38,7 @@ from headway.testing.example_plans import condition, parquet_table, reference, r
 
 _SETTINGS = (("spark.sql.ansi.enabled", "true"), ("spark.sql.session.timeZone", "UTC"))
 _WORDS = ("", "a", "ab", "b", "it's", "Z", "ß", "zz")
+_RATIOS = ("0.0D", "-0.0D", "1.5D", "-2.25D", "CAST('NaN' AS DOUBLE)", "CAST('Infinity' AS DOUBLE)")
 _KINDS = (
     JoinKind.INNER,
     JoinKind.INNER,
@@ -93,6 +94,17 @@ def make_star(folder: Path, rng: random.Random, rows: int = 400) -> Star:
     def count() -> int | None:
         return None if rng.random() < 0.1 else rng.randint(-(2**40), 2**40)
 
+    def ratio() -> float | None:
+        odd = (float("nan"), -0.0, 0.0, float("inf"), float("-inf"), 1.5)
+        return None if rng.random() < 0.1 else rng.choice((*odd, rng.randint(-9, 9) / 4))
+
+    def moment() -> datetime.datetime | None:
+        start = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
+        return None if rng.random() < 0.1 else start + datetime.timedelta(hours=rng.randint(0, 700))
+
+    def flag() -> bool | None:
+        return rng.choice((True, False, None))
+
     def table(
         name: str, types: dict[str, str], make: Callable[[], tuple[Any, ...]], n: int
     ) -> Scan:
@@ -103,8 +115,9 @@ def make_star(folder: Path, rng: random.Random, rows: int = 400) -> Star:
         "sales",
         {"s_day": "int", "s_item": "int", "s_shop": "int", "s_number": "int",
          "s_price": "decimal(7,2)", "s_note": "string", "s_total": "decimal(31,4)",
-         "s_count": "bigint"},
-        lambda: (number(12), number(9), number(5), number(30), price(), word(), total(), count()),
+         "s_count": "bigint", "s_ratio": "double", "s_at": "timestamp", "s_flag": "boolean"},
+        lambda: (number(12), number(9), number(5), number(30), price(), word(), total(), count(),
+                 ratio(), moment(), flag()),
         rows,
     )  # fmt: skip
     keys = iter(range(1000))
@@ -121,16 +134,18 @@ def make_star(folder: Path, rng: random.Random, rows: int = 400) -> Star:
         "shops", {"h_key": "int", "h_town": "string", "h_size": "int"},
         lambda: (next(keys_2), word(), number(20)), 5,
     )  # fmt: skip
+    closed = table("closed", {"c_key": "int", "c_name": "string"}, lambda: (number(3), word()), 0)
     makers = table("makers", {"m_key": "int", "m_land": "string"}, lambda: (number(3), word()), 5)
     return Star(
         fact,
-        {"days": days, "items": items, "shops": shops, "makers": makers},
+        {"days": days, "items": items, "shops": shops, "closed": closed, "makers": makers},
         {
             "sales": [
                 ("s_day", "days", "d_key"),
                 ("s_item", "items", "i_key"),
                 ("s_shop", "shops", "h_key"),
                 ("s_number", "shops", "h_size"),
+                ("s_shop", "closed", "c_key"),
             ],
             "items": [("i_maker", "makers", "m_key")],
         },
@@ -233,7 +248,13 @@ class _Maker:
                     )
                 )
             )
+        if column.type == "boolean":
+            return condition(
+                rng.choice((f"({name} = true)", f"(NOT {name})", f"({name} IS NULL)", name))
+            )
         values: dict[str, Callable[[], str]] = {
+            "double": lambda: rng.choice(_RATIOS),
+            "timestamp": lambda: f"TIMESTAMP '2000-01-{rng.randint(1, 31):02d} 12:00:00.000000Z'",
             "int": lambda: str(rng.randint(0, 12)),
             "date": lambda: f"DATE '2000-01-{rng.randint(1, 31):02d}'",
             "decimal(7,2)": lambda: f"CAST({rng.randint(-5, 150)}.25BD AS DECIMAL(7,2))",
@@ -262,7 +283,7 @@ class _Maker:
     def _across(self, node: Node) -> Expression:
         """A condition on two columns of any tables."""
         by_type: dict[str, list[str]] = {}
-        for column in node.schema:
+        for column in (each for each in node.schema if each.type != "boolean"):
             by_type.setdefault(column.type, []).append(quote(column.name))
         names = by_type[self._rng.choice(sorted(by_type))]
         one, two = self._rng.choice(names), self._rng.choice(names)

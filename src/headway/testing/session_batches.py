@@ -25,7 +25,7 @@ def run_batch(session: Session, texts: dict[str, str], **options: object) -> Bat
 def check_rows(session: Session, handle: BatchHandle, texts: dict[str, str]) -> None:
     for name, text in texts.items():
         verdict = same_result(session.spark.sql(text), handle.result(name))
-        assert verdict.equal, (name, verdict.difference)
+        assert verdict.equal, (name, verdict.difference, text)
 
 
 def opened(spark: SparkSession, workers: Workers, folder: Path, engine: str = "auto") -> Session:
