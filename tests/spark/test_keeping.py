@@ -122,7 +122,7 @@ def test_snapshots_from_time_to_time(
 ) -> None:
     """Where failures are frequent, snapshots pay at once."""
     session = make_session(suspension_snapshot_every=every)
-    monkeypatch.setattr(session._around.failures, "per_hour", lambda: 3600.0)
+    monkeypatch.setattr(session._around.lost_drivers, "per_hour", lambda: 3600.0)
     handle = session.run(SLOW)
     handle.wait()
     events = Run.open(session.store, handle.id).events()

@@ -19,6 +19,7 @@ from headway.base.errors import (
     WrongSql,
     WrongUsage,
 )
+from headway.pipelined.kernels.operators import explain_support
 from headway.session import QueryStatus, Session, session
 from headway.storage import Run, list_runs
 from headway.testing.faults import DiskFault, disk_faults
@@ -75,6 +76,33 @@ def test_a_result_that_is_not_kept_is_run_again(spark: SparkSession, tmp_path: P
         run = headway.run("SELECT id FROM range(5)")
         assert run.result().count() == 5 and run.wait()
         assert Run.open(headway.store, run.id).pieces() == []
+
+
+def test_moments_are_kept(headway: Session) -> None:
+    """Of both kinds; and that there are none."""
+    text = "SELECT timestamp_seconds(id) AS t, timestamp_ntz '2020-01-01' AS n FROM range(3)"
+    run = headway.run(text)
+    assert run.arrow().equals(headway.spark.sql(text).toArrow())
+    assert run.result().collect() == headway.spark.sql(text).collect()
+    empty = headway.run(f"SELECT * FROM ({text}) WHERE year(t) > 2000")
+    assert empty.arrow().num_rows == 0 and empty.arrow().column_names == ["t", "n"]
+
+
+def test_settings_that_change_rows_go_with_the_plan(headway: Session) -> None:
+    """And to Spark, as nobody else knows what they mean."""
+    text = "SELECT cast(array(1, null) as string) AS s, count(*) AS n FROM range(3)"
+    usual, name = headway.explain(text), "spark.sql.legacy.castComplexTypesToString.enabled"
+    session = headway.spark
+    session.conf.set(name, "true")
+    try:
+        (planned,) = headway.plan(text)
+        assert planned.plan is not None and (name, "true") in planned.plan.settings
+        refusals = [str(each) for each in explain_support(planned.plan)]
+        assert name not in usual and any(name in each for each in refusals)
+        run = headway.run(text)
+        assert run.arrow().equals(session.sql(text).toArrow())
+    finally:
+        session.conf.unset(name)
 
 
 def test_leaving_the_session_waits_for_its_runs(spark: SparkSession, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from headway.base.errors import HeadwayError, RunSuspended, TableChanged, WrongU
 from headway.bench.peers import same_rows
 from headway.session import RunHandle, Session
 from headway.session import session as headway_session
+from headway.session.history import FailureHistory
 from headway.session.requests import Request, ask
 from headway.session.resuming import IMAGE
 from headway.session.runs import QUERY_STARTED
@@ -576,6 +577,7 @@ def test_a_killed_driver_with_snapshots(
     (summary,) = list_runs(store)
     assert summary.status == "lost"
     assert processes.call("resume", "last")["status"] == "done"
+    assert FailureHistory(store, "lost-drivers").per_hour() == 1.0
     processes.check_kept()
     processes.check_rows(spark)
 

@@ -36,7 +36,7 @@ class Keeper:
     """Holds a large new state, or the two smaller ones that it was made from."""
 
     def __init__(self, new: float = 400 * MIB, old: float = MIB + 1) -> None:
-        self.new, self.old = new, old
+        self.new, self.old, self.done = new, old, 4
         self.asked: list[Collection[str]] = []
         self.calls: list[str] = []
 
@@ -48,7 +48,7 @@ class Keeper:
         return Standing(PLAN, states, len(states), 5)
 
     def finished(self) -> int:
-        return 4
+        return self.done
 
     def settle(self, until: float | None, ended: Callable[[], bool]) -> None:
         self.calls.append("settle")
@@ -111,6 +111,40 @@ def test_after_so_many_seconds_if_there_is_news(speed: StoreSpeed) -> None:
     assert policy.passed_over(keeper, work(), 131.0) == frozenset()
     policy.taken({"new": None}, 131.0)
     assert policy.passed_over(keeper, work(), 200.0) is None, "nothing is new"
+
+
+def test_a_query_without_news_is_not_looked_at_again(speed: StoreSpeed) -> None:
+    """Reading its plan takes the driver's time: only once more is finished, or it is worth it."""
+    keeper = Keeper(new=MIB)
+    policy = SnapshotPolicy(30.0, speed, 0.0, 0.0)
+    assert policy.passed_over(keeper, work(), 31.0) == frozenset()
+    policy.taken({"new": None}, 31.0)
+    looks = []
+    for now in (62.0, 63.0, 64.0):
+        assert policy.passed_over(keeper, work(), now) is None
+        looks.append(len(keeper.asked))
+    assert len(set(looks)) == 1
+    keeper.done += 1
+    policy.passed_over(keeper, work(), 65.0)
+    assert len(keeper.asked) > looks[-1]
+    often = SnapshotPolicy("auto", speed, 360.0, 0.0)
+    large = Keeper(new=10 * MIB)
+    assert often.passed_over(large, work(9e4), 1.9) is None
+    before = len(large.asked)
+    assert often.passed_over(large, work(9e4), 1.95) is None and len(large.asked) == before
+    assert often.passed_over(large, work(9e4), 2.1) == frozenset()
+
+
+def test_those_who_write_together_share_the_speed(speed: StoreSpeed) -> None:
+    alone = speed.seconds(100 * MIB)
+    with speed.writing(3), speed.writing(1):
+        assert speed.seconds(100 * MIB) == pytest.approx(0.1 + 4 * (alone - 0.1))
+        keeper = Keeper(new=100 * MIB)
+        assert choice(keeper, speed, 60.0, 2.0) == {"new"}, "there is no time for it"
+        for _ in range(9):
+            speed.add(100 * MIB, 4.1)  # the same speed, seen by one of four
+    assert choice(keeper, speed, 60.0, 2.0) == set()
+    assert speed.seconds(100 * MIB) == pytest.approx(alone, rel=0.1)
 
 
 def test_as_often_as_it_pays(speed: StoreSpeed) -> None:
@@ -229,6 +263,10 @@ def test_moving_pays_when_little_is_held(speed: StoreSpeed) -> None:
     assert found.pays and found.left == pytest.approx(10.0)
     much = Standing(PLAN, {"s": HeldState(10, 2000 * MIB)}, 1, 2)
     assert not prospect(much, 10.0, 0.5, speed).pays
+    running = Standing(PLAN, {"s": HeldState(10, MIB, seconds=1.0)}, 1, 2)
+    found = prospect(running, 60.0, 0.02, speed)
+    assert found.dropped == pytest.approx(59.0) and found.moving > 59.0
+    assert found.left == 0.0, "fifty seconds were expected of it"
     kept = Standing(PLAN, {"s": HeldState(10, 2000 * MIB, kept=True)}, 1, 2)
     assert prospect(kept, 10.0, 0.5, speed).keeping < 1.0
 

@@ -12,7 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from headway.base.errors import FileNotReadable, InvalidPath
-from headway.storage import fingerprint_file, fingerprint_files, same_data
+from headway.session.planning import changed_tables
+from headway.storage import (
+    TableRecord,
+    fingerprint_file,
+    fingerprint_files,
+    same_data,
+    written_again,
+)
 from headway.storage.fingerprints import READ_WHOLE
 
 
@@ -64,6 +71,24 @@ def test_a_very_large_file_is_sampled(tmp_path: Path) -> None:
         stream.seek(-5, 2)
         stream.write(b"9")
     assert not same_data(before, fingerprint_file(str(file)))
+
+
+def test_a_sampled_file_that_was_written_again_is_noticed(tmp_path: Path) -> None:
+    """In a place that no sample is from; where it has moved, nobody can tell."""
+    file = tmp_path / "large.csv"
+    with file.open("wb") as stream:
+        stream.truncate(4 * READ_WHOLE)
+    before = fingerprint_file(str(file))
+    assert before.version and not fingerprint_file(__file__).version
+    with file.open("r+b") as stream:
+        stream.seek(2 * READ_WHOLE + 12_345)
+        stream.write(b"9")
+    after = fingerprint_file(str(file))
+    assert same_data(before, after) and written_again(before, after)
+    tables = [[TableRecord("t", "csv", (each,))] for each in (before, after)]
+    assert changed_tables(*tables) == ("t",) and changed_tables(tables[0], tables[0]) == ()
+    moved = file.rename(tmp_path / "moved.csv")
+    assert not written_again(before, fingerprint_file(str(moved)))
 
 
 def test_a_false_parquet_end_is_read_as_any_file(tmp_path: Path) -> None:

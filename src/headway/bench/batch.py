@@ -14,10 +14,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from headway.base.errors import HeadwayError
 from headway.bench.kills import kill_executor
@@ -40,7 +43,9 @@ WORKLOAD_TEXTS: Mapping[str, Callable[[], dict[str, str]]] = {
 _DATAPATH_SIZE = 16
 """Queries in a mini-batch of Datapath, as in the paper."""
 _FAILURES = (1, 2, 3, 4)
-_DEADLINES = (0.25, 0.5, 1.0, 2.0, 4.0)
+_DEADLINES = (0.25, 0.5, 2.0, 4.0)
+"""Beside the whole one, over that."""
+_ABLATION_FAILURES = 3
 _EXECUTORS = 4
 _PATIENCE = 60.0
 SHORTEST_FIRST, DATAPATH, OURS = "shortest_first", "datapath", "ours"
@@ -77,7 +82,7 @@ def measure_batch(
             headway.session(spark, workers=session.workers, engine_name="spark", **common) as plain,
         ):
             session.tables(folder)
-            bench = _Bench(session, plain, progress)
+            bench = _Bench(session, plain, progress, options.data / "goodput.json")
             bench.calibrate()
             for workload in workloads:
                 bench.prepare(workload)
@@ -86,8 +91,15 @@ def measure_batch(
 
 class _Bench:
     def __init__(
-        self, session: Session, plain: Session, progress: Callable[[str, int, int], None]
+        self,
+        session: Session,
+        plain: Session,
+        progress: Callable[[str, int, int], None],
+        told: Path,
     ) -> None:
+        """Every run is `told` in a file as well, for who looks at it before the end."""
+        self._told = told
+        self._runs: list[dict[str, Any]] = []
         self._session = session
         self._plain = plain
         self._spark = session.spark
@@ -138,11 +150,12 @@ class _Bench:
             }
             for workload in workloads
         }
+        compared = (SHORTEST_FIRST, DATAPATH, DATAPATH_HERE, OURS)
         failing = {
             workload.name: {
                 str(count): {
                     technique: self.goodput(workload, technique, failures=count)
-                    for technique in (SHORTEST_FIRST, DATAPATH, OURS)
+                    for technique in compared
                 }
                 for count in _FAILURES
             }
@@ -152,10 +165,11 @@ class _Bench:
         by_deadline = {
             f"{share:g}": {
                 technique: self.goodput(regular, technique, deadline=share * regular.deadline)
-                for technique in (SHORTEST_FIRST, DATAPATH, DATAPATH_HERE, OURS)
+                for technique in compared
             }
             for share in _DEADLINES
         }
+        by_deadline["1"] = {technique: calm[regular.name][technique] for technique in compared}
         without = {
             workload.name: {
                 part: self.goodput(workload, OURS, policy=policy, deadline=workload.deadline / 2)
@@ -163,7 +177,24 @@ class _Bench:
             }
             for workload in workloads
         }
-        return self._report(workloads, calm, failing, by_deadline, without, options)
+        checkpoints = {
+            workload.name: {
+                kind: self.goodput(
+                    workload,
+                    OURS,
+                    policy=policy,
+                    deadline=workload.deadline / 2,
+                    failures=_ABLATION_FAILURES,
+                )
+                for kind, policy in _checkpoint_policies().items()
+            }
+            for workload in workloads
+        }
+        measured = self._report(workloads, calm, failing, options)
+        measured["goodput_by_deadline"] = by_deadline
+        measured["goodput_without"] = without
+        measured["goodput_by_checkpoints"] = checkpoints
+        return measured
 
     def goodput(
         self,
@@ -179,12 +210,27 @@ class _Bench:
         told = f" with {failures} failures" if failures else ""
         self._tell(f"{workload.name}: {technique}{told}")
         self._await_executors()
+        done = self._done_in(workload, technique, failures, seconds, policy)
+        found = {"workload": workload.name, "technique": technique, "failures": failures}
+        found |= {"deadline": round(seconds, 2), "policy": policy and asdict(policy), "done": done}
+        self._runs.append(found)
+        self._told.write_bytes(msgspec.json.encode(self._runs))
+        return done
+
+    def _done_in(
+        self,
+        workload: _Workload,
+        technique: str,
+        failures: int,
+        seconds: float,
+        policy: Policy | None,
+    ) -> int:
         with self._killing(failures, seconds):
             if technique == SHORTEST_FIRST:
                 return self._shortest_first(workload, seconds)
             handle = self._shared(workload, technique, seconds, policy)
         batch = handle.batch()
-        if technique == OURS and policy is None and deadline is None:
+        if technique == OURS and policy is None and seconds == workload.deadline:
             self.planning[bool(failures)].append(batch.planning / seconds)
         done = [name for name, at in batch.finished_at.items() if at <= seconds]
         for name in done:
@@ -285,8 +331,6 @@ class _Bench:
         workloads: list[_Workload],
         calm: dict[str, dict[str, int]],
         failing: dict[str, dict[str, dict[str, int]]],
-        by_deadline: dict[str, dict[str, int]],
-        without: dict[str, dict[str, int]],
         options: BenchmarkOptions,
     ) -> dict[str, Any]:
         failed = [counts for of in failing.values() for counts in of.values()]
@@ -305,7 +349,9 @@ class _Bench:
             "on_spark_over_shortest_first": _mean(calm.values(), SHORTEST_FIRST, OURS_ON_SPARK),
             "over_shortest_first_with_failures": _mean(failed, SHORTEST_FIRST),
             "over_datapath_with_failures": _mean(failed, DATAPATH),
+            "over_datapath_on_our_engine_with_failures": _mean(failed, DATAPATH_HERE),
             "lowest_ratio": lowest,
+            "lowest_ratio_to_datapath_on_our_engine": min(_over(c, DATAPATH_HERE) for c in runs),
             "rows_equal": self.equal,
             "different": dict(Counter(self.different)),
             "planning_share": max(self.planning[False]),
@@ -313,8 +359,6 @@ class _Bench:
             "seconds_alone": {w.name: round(sum(w.seconds.values()), 2) for w in workloads},
             "goodput": calm,
             "goodput_with_failures": failing,
-            "goodput_by_deadline": by_deadline,
-            "goodput_without": without,
         }
 
 
@@ -326,8 +370,17 @@ def _ablations() -> dict[str, Policy]:
         "shuffling": Policy(shuffle=False),
         "shared costs": Policy(shared_costs=False),
         "dynamic mini-batches": Policy(fixed_size=_DATAPATH_SIZE),
-        "selective checkpoints": Policy(checkpoints="all"),
         "sharing": Policy(share=False),
+    }
+
+
+def _checkpoint_policies() -> dict[str, Policy]:
+    from headway.session import Policy
+
+    return {
+        "selective": Policy(),
+        "all": Policy(checkpoints="all"),
+        "none": Policy(checkpoints="none"),
     }
 
 

@@ -25,6 +25,8 @@ class Ended(msgspec.Struct, frozen=True):
     run: str
     status: str
     seconds: float
+    rows: str
+    """A digest of those of its query, if it is done."""
 
 
 class Driver:
@@ -56,9 +58,9 @@ class Driver:
         self.start(name, text)
         return self.ended()
 
-    def best(self, name: str, text: str, times: int = 3) -> float:
-        """The seconds of the quickest run; the first ones warm up."""
-        return min(self.run(name, text).seconds for _ in range(times))
+    def best(self, name: str, text: str, times: int = 3) -> Ended:
+        """The quickest run; the first ones warm up."""
+        return min((self.run(name, text) for _ in range(times)), key=lambda ended: ended.seconds)
 
     def start(self, name: str, text: str) -> None:
         self._send(["run", name, text])
@@ -94,6 +96,7 @@ class Driver:
 def main(tables: Path) -> None:
     from headway.base.config import load_settings
     from headway.bench.migrations import forget_code
+    from headway.bench.peers import digest_of
     from headway.session import Session
     from headway.spark.start import running_spark
 
@@ -112,7 +115,9 @@ def main(tables: Path) -> None:
             handle.join()
             seconds = time.perf_counter() - began
             status = handle.progress()[0].status.value
-            sys.stdout.buffer.write(msgspec.json.encode(Ended(handle.id, status, seconds)) + b"\n")
+            rows = digest_of(handle.arrow()) if status == "done" else ""
+            ended = Ended(handle.id, status, seconds, rows)
+            sys.stdout.buffer.write(msgspec.json.encode(ended) + b"\n")
             sys.stdout.buffer.flush()
 
 

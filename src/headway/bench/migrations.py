@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,12 +28,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headway.session import RunHandle, Session
+    from headway.session.resuming import QueryImage
     from headway.spark.results import KeptResult
 
 LONG = 3.0
 """Seconds from which on a query is a long one."""
 POINTS = (0.1, 0.3, 0.5, 0.7, 0.9)
-_HALF = (0.4, 0.6)
+HALF = 0.5
 _GENERATOR = "org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator$"
 LOOK_SECONDS = 0.003
 _PARTS = ("select", "extract", "transfer", "suspend", "fetch", "rest", "total", "alone")
@@ -52,7 +54,7 @@ class MeasuredQuery:
     pipelines: dict[str, int] = field(default_factory=dict)
 
     def measure_alone(self, session: Session) -> None:
-        """After a run that warms up. Of a long query, the better of two."""
+        """After a run that warms up. Of a long query, the better of two with new code."""
         engine = session.settings.engine.name
         if self.rows is None:
             self.rows = session.spark.sql(self.text).toArrow()
@@ -60,10 +62,11 @@ class MeasuredQuery:
             run_in(session, self.text, self.name)
         self.alone[engine] = self._whole(session)
         if self.alone[engine] >= LONG:
-            self.alone[engine] = min(self.alone[engine], self._whole(session))
+            self.alone[engine] = min(self._whole(session, anew=True) for _ in range(2))
 
-    def _whole(self, session: Session) -> float:
-        forget_code(session.spark)
+    def _whole(self, session: Session, *, anew: bool = False) -> float:
+        if anew:
+            forget_code(session.spark)
         began = time.perf_counter()
         handle = session.run(session.sql(self.text, name=self.name))
         handle.wait()
@@ -85,6 +88,8 @@ class Migration:
 
     engine: str
     query: str
+    point: float | None
+    """Of a long query: the part of its time after which it was to be stopped."""
     passed: float
     """Seconds that the query had been running."""
     pipelines_done: int
@@ -96,8 +101,8 @@ class Migration:
     suspend: float
     fetch: float
     rest: float
-    states: tuple[int, ...]
-    """Bytes of each."""
+    states: tuple[tuple[str, int], ...]
+    """Of each, the operator that it stands for, and its bytes."""
     equal: bool
     at_once: bool
     """Without waiting for the pipelines that were running."""
@@ -113,7 +118,7 @@ class Migration:
 
     @property
     def bytes(self) -> int:
-        return sum(self.states)
+        return sum(size for _, size in self.states)
 
     @property
     def total(self) -> float:
@@ -139,8 +144,9 @@ class Migrations:
 
     def __init__(self) -> None:
         self.found: list[Migration] = []
-        self.ended_first = 0
-        """Queries that came to their end before they were stopped."""
+        self.ended_first: Counter[str] = Counter()
+        """By point: queries that came to their end before they were stopped, or while they were
+        waited for."""
 
     def stop_everywhere(self, session: Session, query: MeasuredQuery) -> None:
         """A short query after each of its pipelines, a long one at five points of its time."""
@@ -148,19 +154,21 @@ class Migrations:
         alone = query.alone[engine]
         if alone >= LONG:
             for point in POINTS:
-                self.found += self._migrated(session, query, _after_seconds(point * alone))
-            in_the_middle = _after_seconds(0.5 * alone)
-            self.found += self._migrated(session, query, in_the_middle, at_once=True)
+                is_time = _after_seconds(point * alone)
+                self.found += self._migrated(session, query, is_time, point)
+            is_time = _after_seconds(HALF * alone)
+            self.found += self._migrated(session, query, is_time, HALF, at_once=True)
         else:
             for count in range(1, query.pipelines[engine]):
                 is_time = _after_pipelines(count)
-                self.found += self._migrated(session, query, is_time, at_once=True)
+                self.found += self._migrated(session, query, is_time, None, at_once=True)
 
     def _migrated(
         self,
         session: Session,
         query: MeasuredQuery,
         is_time: Callable[[RunHandle, float], bool],
+        point: float | None,
         *,
         at_once: bool = False,
     ) -> Iterator[Migration]:
@@ -168,8 +176,8 @@ class Migrations:
         from headway.session.suspending import Suspension
 
         engine = session.settings.engine.name
-        compiled = query.alone[engine] >= LONG
-        if compiled:
+        anew = point is not None
+        if anew:
             forget_code(session.spark)
         began = time.perf_counter()
         handle = session.run(session.sql(query.text, name=query.name))
@@ -183,12 +191,13 @@ class Migrations:
             images = {}
         suspended = time.perf_counter() - began - passed
         if Run.open(session.store, handle.id).summary().status != "suspended":
-            self.ended_first += 1
+            where = "after a pipeline" if point is None else f"{point:.0%}"
+            self.ended_first[f"{where}, at once" if point and at_once else where] += 1
             return
         image = images.get(query.name)
         # They were just written: reading them once more makes no later reading quicker.
         fetch = 0.0 if image is None else _fetch(session, handle.id, image.states.values())
-        if compiled:
+        if anew:
             forget_code(session.spark)
         began = time.perf_counter()
         resumed = session.resume(handle.id)
@@ -198,6 +207,7 @@ class Migrations:
         yield Migration(
             engine,
             f"{query.workload} {query.name}",
+            point,
             passed,
             done,
             query.pipelines[engine],
@@ -208,7 +218,7 @@ class Migrations:
             suspended,
             fetch,
             rest,
-            () if image is None else tuple(state.bytes for state in image.states.values()),
+            () if image is None else tuple(_sizes(image)),
             query.has(rows),
             at_once,
         )
@@ -221,6 +231,11 @@ def forget_code(spark: SparkSession) -> None:
     known = generator.getDeclaredField("cache")
     known.setAccessible(True)
     known.get(None).invalidateAll()
+
+
+def _sizes(image: QueryImage) -> Iterator[tuple[str, int]]:
+    for name, state in image.states.items():
+        yield image.operators.get(name, "State"), state.bytes
 
 
 def _fetch(session: Session, run_id: str, states: Iterable[KeptResult]) -> float:
@@ -243,10 +258,12 @@ def _after_pipelines(count: int) -> Callable[[RunHandle, float], bool]:
 
 def report_of(migrations: list[Migration]) -> dict[str, Any]:
     sums = [migration.bytes for migration in migrations]
-    single = [size for migration in migrations for size in migration.states]
-    long_ones = [m for m in migrations if m.alone >= LONG and not m.at_once]
-    in_the_middle = [m for m in migrations if m.alone >= LONG and m.at_once]
-    half = [m for m in long_ones if _HALF[0] <= m.progress <= _HALF[1]]
+    single = [size for migration in migrations for _, size in migration.states]
+    long_ones = [m for m in migrations if m.point is not None and not m.at_once]
+    in_the_middle = [m for m in migrations if m.point is not None and m.at_once]
+    # A query that ended while its pipelines were waited for counts as it is when nobody waits.
+    waited = {(m.engine, m.query): m for m in long_ones if m.point == HALF}
+    half = list(({(m.engine, m.query): m for m in in_the_middle} | waited).values())
     past_half = [m for m in long_ones if m.progress >= 0.5]
     return {
         "migrations": len(migrations),
@@ -257,6 +274,7 @@ def report_of(migrations: list[Migration]) -> dict[str, Any]:
         "different": sorted({m.query for m in migrations if not m.equal}),
         "beats_restart_share": _share(m.ratio < 1.0 for m in half),
         "queries_at_half": len(half),
+        "waited_for_at_half": len(waited),
         "beats_restart_share_at_once": _share(m.ratio < 1.0 for m in in_the_middle),
         "faster_than_restart_past_half": (
             1.0 - statistics.mean(m.ratio for m in past_half) if past_half else None
@@ -267,6 +285,7 @@ def report_of(migrations: list[Migration]) -> dict[str, Any]:
         "single_state_bytes_median": statistics.median(single) if single else 0,
         "single_state_bytes_mean": statistics.mean(single) if single else 0,
         "single_state_bytes_max": max(single, default=0),
+        "state_bytes_by_operator": _by_operator(migrations),
         "states_by_size": _by_size(migrations, len),
         "state_bytes_by_progress": _by_tenth(migrations, "pipeline_progress", _quartiles),
         "execution_overhead_by_size": _by_size(
@@ -290,6 +309,23 @@ def report_of(migrations: list[Migration]) -> dict[str, Any]:
             {"query": m.query, "engine": m.engine, "ratio": m.ratio, "states": m.states}
             for m in sorted(half, key=lambda m: -m.ratio)[:5]
         ],
+    }
+
+
+def _by_operator(migrations: list[Migration]) -> dict[str, dict[str, float]]:
+    """How many states each operator left, and their bytes."""
+    found: dict[str, list[int]] = {}
+    for migration in migrations:
+        for operator, size in migration.states:
+            found.setdefault(operator, []).append(size)
+    return {
+        operator: {
+            "states": len(sizes),
+            "median": statistics.median(sizes),
+            "mean": round(statistics.mean(sizes)),
+            "max": max(sizes),
+        }
+        for operator, sizes in sorted(found.items())
     }
 
 

@@ -34,6 +34,8 @@ class Moves:
         self._scratch = scratch
         self._progress = progress
         self._texts = WORKLOADS["tpcds"].queries()
+        self.different: list[str] = []
+        """Queries that had other rows after they were moved."""
 
     def small_to_large(self) -> dict[str, Any]:
         """Queries that begin on one core and go on with two, once half of their time has
@@ -49,15 +51,15 @@ class Moves:
                 self._progress(f"{name} from {_SMALL} to {_LARGE}", number, len(_MOVED))
                 stays = small.best(name, self._texts[name])
                 anew = large.best(name, self._texts[name])
-                moved = self._moved(small, large, name, _MOVED_AT * stays)
+                moved = self._moved(small, large, name, _MOVED_AT * stays.seconds, anew.rows)
                 found[name] = {
-                    "stays": round((1.0 - _MOVED_AT) * stays, 3),
-                    "anew": round(anew, 3),
+                    "stays": round((1.0 - _MOVED_AT) * stays.seconds, 3),
+                    "anew": round(anew.seconds, 3),
                     "moved": round(moved, 3),
                 }
         return found
 
-    def _moved(self, small: Driver, large: Driver, name: str, seconds: float) -> float:
+    def _moved(self, small: Driver, large: Driver, name: str, seconds: float, rows: str) -> float:
         """What a query takes that is stopped after so many seconds, from then on."""
         from headway.session.requests import Request, ask
 
@@ -68,7 +70,7 @@ class Moves:
             began = time.perf_counter()
             ask(run, Request("suspend", wait=False))
             if small.ended().status == "suspended":
-                self._check(large.resume(run.run_id))
+                self._check(large.resume(run.run_id), name, rows)
                 return time.perf_counter() - began
         raise InternalError(f"{name} always ended before it could be moved")
 
@@ -81,13 +83,16 @@ class Moves:
             for number, point in enumerate(_KILLED_AT):
                 self._progress(f"driver killed at {point:.0%}", number, len(_KILLED_AT))
                 for name in _KILLED:
-                    alone = other.best(name, self._texts[name])
-                    rest = self._rest_of_killed(store, other, name, point * alone)
+                    best = other.best(name, self._texts[name])
+                    alone = best.seconds
+                    rest = self._rest_of_killed(store, other, name, point * alone, best.rows)
                     again = rest - (1.0 - point) * alone
                     found[name][f"{point:.0%}"] = round(max(0.0, again) / (point * alone), 3)
         return found
 
-    def _rest_of_killed(self, store: Path, other: Driver, name: str, seconds: float) -> float:
+    def _rest_of_killed(
+        self, store: Path, other: Driver, name: str, seconds: float, rows: str
+    ) -> float:
         """What is left to do of the query when its driver is killed after so many seconds."""
         for _ in range(_ATTEMPTS):
             with Driver(
@@ -99,12 +104,14 @@ class Moves:
                 time.sleep(seconds)
                 killed.kill()
             if run.summary().status == "lost":
-                return self._check(other.resume(run.run_id)).seconds
+                return self._check(other.resume(run.run_id), name, rows).seconds
         raise InternalError(f"{name} always ended before its driver was killed")
 
-    def _check(self, ended: Ended) -> Ended:
+    def _check(self, ended: Ended, name: str, rows: str) -> Ended:
         if ended.status != "done":
             raise InternalError(f"run {ended.run} has {ended.status} after it was moved")
+        if ended.rows != rows:
+            self.different.append(f"tpcds {name}")
         return ended
 
     def _begun(self, store: Path) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import statistics
 import time
 from collections import Counter
@@ -53,6 +54,12 @@ def timed(work: Callable[[], pa.Table]) -> tuple[float, pa.Table]:
 def same_rows(ours: pa.Table, theirs: pa.Table) -> bool:
     """The same rows in any order: exactly, but for the last digits of doubles."""
     return _rows(ours) == _rows(theirs)
+
+
+def digest_of(table: pa.Table) -> str:
+    """The same for the same rows in any order."""
+    rows = sorted(map(repr, _rows(table).items()))
+    return hashlib.blake2b("\n".join(rows).encode(), digest_size=16).hexdigest()
 
 
 def _rows(table: pa.Table) -> Counter[tuple[Any, ...]]:

@@ -131,6 +131,7 @@ class Session:
             self._observe,
             self._known_counts,
             FailureHistory(self.store),
+            FailureHistory(self.store, "lost-drivers"),
             StoreSpeed(self.store),
             ReusableStates(self.store),
         )
@@ -328,6 +329,8 @@ class Session:
         _check_plans(run, planned, resumed)
         of_the_former_driver = open_requests(run)
         run.take_over(resumed.events)
+        if summary.status == "lost" and _took_snapshots(run):
+            self._around.lost_drivers.add(1, run.seconds_until(events[-1]) if events else 0.0)
         run.remove_pieces(of_the_former_driver)
         record_moved(run, known, present)
         if options is not None:
@@ -640,6 +643,10 @@ def _checked(query: Query) -> Query:
 def _let_go(paused: Iterable[RunHandle], holder: str) -> None:
     for run in paused:
         run.let_go(holder)
+
+
+def _took_snapshots(run: Run) -> bool:
+    return run.manifest.settings.get("suspension.snapshot_every", "never") != "never"
 
 
 def _what_is_left(run: Run) -> tuple[tuple[Event, ...], Resumed]:

@@ -55,10 +55,10 @@ class _Failures(msgspec.Struct):
 
 
 class FailureHistory:
-    """How often executors were lost."""
+    """How often executors were lost; or something else, under a name of its own."""
 
-    def __init__(self, store: ReliableStore) -> None:
-        self._kept = _Kept(store, "failures", _Failures())
+    def __init__(self, store: ReliableStore, name: str = "failures") -> None:
+        self._kept = _Kept(store, name, _Failures())
 
     def per_hour(self) -> float:
         """What to expect; 0 where nothing was seen."""
@@ -66,7 +66,7 @@ class FailureHistory:
         return seen.failures / max(seen.hours, 1.0)
 
     def add(self, lost: int, seconds: float) -> None:
-        """So many executors were lost in so many seconds."""
+        """So many were lost in so many seconds."""
         seen = self._kept.read()
         kept = min(1.0, _MEMORY_HOURS / max(seen.hours, 1e-9))
         hours = seen.hours * kept + seconds / _HOUR

@@ -50,6 +50,8 @@ class Around:
     observe: Callable[[PlannedQuery, KeptResult], None]
     observed: Callable[[], Mapping[str, float]]
     failures: FailureHistory
+    lost_drivers: FailureHistory
+    """Of runs with snapshots."""
     speed: StoreSpeed
     reusable: ReusableStates
 
@@ -260,7 +262,7 @@ class Keeping:
         assert self._every is not None
         speed, keeper = self._around.speed, self._keeper(running)
         if running.policy is None:
-            failures = self._around.failures.per_hour()
+            failures = self._around.lost_drivers.per_hour()
             running.policy = SnapshotPolicy(self._every, speed, failures, running.began)
 
         try:

@@ -144,6 +144,7 @@ class PipelinedKeeper:
             select_seconds=selected - began,
             extract_seconds=time.monotonic() - selected,
             transfer_seconds=max((s.write_seconds for s in states.values()), default=0.0),
+            operators={self._kept[node][0].state: node.kind for node in wanted},
         )
 
     def hurry(self) -> None:

@@ -71,6 +71,8 @@ class QueryImage:
     """What it took to find the states, and to write those that were not yet kept."""
     transfer_seconds: float = 0.0
     """The part of the writing that the store took."""
+    operators: Mapping[str, str] = field(default_factory=dict)
+    """By state made here, the operator that it stands for."""
 
     @property
     def bytes(self) -> int:

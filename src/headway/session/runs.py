@@ -90,6 +90,7 @@ class RunHandle:
         self._started: dict[str, float] = {}
         self._results: dict[str, KeptResult] = {}
         self._reports: dict[str, Report] = {}
+        self._began = 0.0
         self._cancelled = False
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._work, name=f"headway-{run.run_id}")
@@ -98,6 +99,7 @@ class RunHandle:
         self._at_end: list[Callable[[], None]] = []
 
     def start(self) -> RunHandle:
+        self._began = time.monotonic()
         self._thread.start()
         self._attendant.start()
         return self
@@ -498,6 +500,8 @@ class RunHandle:
         """After the last query. Where something is kept of a query that is not done, whoever
         resumes the run goes on with that."""
         self._attendant.close()
+        if self._settings.suspension.snapshot_every is not None:
+            self._around.lost_drivers.add(0, time.monotonic() - self._began)
         try:
             if not self._suspending:  # whoever suspends says what became of the run
                 status = self._final_status()

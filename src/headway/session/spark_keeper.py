@@ -137,6 +137,7 @@ class SparkKeeper:
             select_seconds=selected - began,
             extract_seconds=time.monotonic() - selected,
             transfer_seconds=max((self._kept[s.state].write_seconds for s in missing), default=0.0),
+            operators={scan.state: live.operator for scan, live in states.items()},
         )
 
     def hurry(self) -> None:

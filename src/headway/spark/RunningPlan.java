@@ -55,7 +55,7 @@ public final class RunningPlan {
      * The text of the plan, as TreeText writes it, and its nodes; how many stages are finished, how many there are,
      * and which have tasks at work, as numbers with spaces between; then, of every state that the plan
      * reads, a text, its physical node, and the logical node that it stands for. The text has its
-     * number, its rows, its bytes, the milliseconds that tasks took for it (-1 for unknown), whether
+     * number, the operator it stands for, its rows, its bytes, the milliseconds that tasks took for it (-1 for unknown), whether
      * it is a broadcast table, whether it has all rows of that logical node, whether reading it needs the result of a subquery, the
      * places of that node's columns in it, and its schema.
      *
@@ -92,7 +92,8 @@ public final class RunningPlan {
             int number = ((Integer) used.get(i)).intValue();
             SparkPlan state = (SparkPlan) plan.states.get(number);
             LogicalPlan origin = (LogicalPlan) plan.origins.get(number);
-            found[3 + 3 * i] = number + " " + described(state, (int[]) plan.held.get(origin), times);
+            found[3 + 3 * i] = number + " " + operator(origin) + " "
+                + described(state, (int[]) plan.held.get(origin), times);
             found[4 + 3 * i] = state;
             found[5 + 3 * i] = origin;
         }
@@ -105,6 +106,15 @@ public final class RunningPlan {
         RunningPlan plan = new RunningPlan();
         plan.current(query.executedPlan());
         return plan.counted(query);
+    }
+
+    /** What a state stands for: past the projections over it, which cost nothing. */
+    private static String operator(LogicalPlan origin) {
+        LogicalPlan node = unstaged(origin);
+        while (node instanceof org.apache.spark.sql.catalyst.plans.logical.Project) {
+            node = unstaged((LogicalPlan) ((TreeNode) node).children().apply(0));
+        }
+        return node.getClass().getSimpleName();
     }
 
     private String counted(QueryExecution query) {

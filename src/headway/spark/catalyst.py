@@ -8,7 +8,7 @@ them again when it runs the plan.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headway.base.errors import PlanNotImportable
+from headway.plan.meaning import MEANING, SELDOM_CHANGED, carried
 from headway.plan.nodes import QueryPlan
 from headway.plan.reuse import share_equal_subplans
 from headway.plan.sources import Source
@@ -24,17 +25,7 @@ from headway.spark.operators import FileSources, OperatorReader
 from headway.spark.tree import Handle, optimised_tree
 from headway.spark.tree_text import Analysed, about, settings_of
 
-# Settings that change what the texts of a plan mean: a plan carries them wherever it runs.
-MEANING = (
-    "spark.sql.ansi.enabled",
-    "spark.sql.session.timeZone",
-    "spark.sql.caseSensitive",
-    "spark.sql.decimalOperations.allowPrecisionLoss",
-    "spark.sql.legacy.sizeOfNull",
-    "spark.sql.legacy.timeParserPolicy",
-    "spark.sql.mapKeyDedupPolicy",
-)
-
+_SETTINGS = (*MEANING, *SELDOM_CHANGED)
 _EXCLUDED_RULES = (
     "org.apache.spark.sql.catalyst.optimizer.DecimalAggregates",  # unscaled, without SQL form
     "org.apache.spark.sql.execution.planmerging.MergeSubplans",  # subqueries as one struct
@@ -74,7 +65,8 @@ def analyse(frame: DataFrame) -> tuple[Handle, Analysed]:
             hint="use a classic session: SparkSession.builder without .remote()",
         )
     execution = frame._jdf.queryExecution()
-    return execution.analyzed(), about(execution, MEANING)
+    found = about(execution, _SETTINGS)
+    return execution.analyzed(), replace(found, settings=carried(found.settings))
 
 
 def import_plan(frame: DataFrame, file_sources: FileSources | None = None) -> ImportedPlan:
@@ -106,7 +98,7 @@ def import_analysed(
 
 def session_settings(spark: SparkSession) -> dict[str, str]:
     """The session's values of the settings that a plan carries."""
-    return settings_of(spark._jsparkSession, MEANING)
+    return carried(settings_of(spark._jsparkSession, _SETTINGS))
 
 
 def is_action(spark: SparkSession, text: str) -> bool:

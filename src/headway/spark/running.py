@@ -34,6 +34,8 @@ class LiveState:
     where the columns of that plan are in the state."""
 
     number: int
+    operator: str
+    """The one of Spark's that it stands for."""
     rows: int | None
     bytes: int | None
     task_seconds: float | None
@@ -160,9 +162,11 @@ def state_frame(spark: SparkSession, state: LiveState, scan: StateScan) -> DataF
 
 
 def _state(text: str, physical: Handle, logical: Handle) -> LiveState:
-    number, rows, size, millis, broadcast, whole, waits, places, schema = str(text).split(" ", 8)
+    number, operator, *told, schema = str(text).split(" ", 9)
+    rows, size, millis, broadcast, whole, waits, places = told
     return LiveState(
         int(number),
+        operator,
         int(rows) if int(rows) >= 0 else None,
         int(size) if int(size) >= 0 else None,
         int(millis) / 1000.0 if int(millis) >= 0 else None,

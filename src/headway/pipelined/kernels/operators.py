@@ -15,6 +15,7 @@ from headway.pipelined.kernels.types import check_type
 from headway.pipelined.kernels.windows import window_call
 from headway.plan.expressions import Column, Expression
 from headway.plan.graph import walk
+from headway.plan.meaning import SELDOM_CHANGED
 from headway.plan.nodes import (
     Aggregate,
     Expand,
@@ -39,7 +40,11 @@ _Check = Callable[[], object]
 def explain_support(plan: QueryPlan) -> list[NotSupported]:
     """Everything in the plan that no kernel serves, each once; empty when all of it is served."""
     settings = dict(plan.settings)
-    found: dict[str, NotSupported] = {}
+    found: dict[str, NotSupported] = {
+        name: NotSupported(f"setting {name}", f"only Spark knows what {value} means")
+        for name, value in plan.settings
+        if name in SELDOM_CHANGED
+    }
     for node in walk(plan.root):
         for check in (*_columns(node, settings), *_checks(node, settings)):
             try:
