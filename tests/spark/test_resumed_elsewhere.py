@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from headway.base.errors import PlanNotResumable, TableChanged
+from headway.base.errors import PlanNotResumable, TableChanged, TableNotFound
 from headway.session import Session
 from headway.session import session as headway_session
 from headway.storage import Run
@@ -201,3 +201,18 @@ def test_texts_mean_what_they_meant(at: Elsewhere, tmp_path: Path) -> None:
     resumed.wait()
     assert [resumed.arrow(name) for name in ("q1", "q2")] == expected
     assert resumed_with(session.store, handle.id, "q1"), "it began anew"
+
+
+def test_tables_need_not_be_named_again(at: Elsewhere, spark: SparkSession, tmp_path: Path) -> None:
+    """Where they are still in their places; where they are not, that is said."""
+    folder = write_numbers(tmp_path / "numbers")
+    session = at(folder)
+    expected = session.spark.sql(TEXT).toArrow()
+    run_id = suspended(session, TEXT, 1).id
+    with headway_session(spark.newSession(), store_url=session.settings.store.url) as bare:
+        folder.rename(tmp_path / "away")
+        with pytest.raises(TableNotFound, match="numbers"):
+            bare.resume(run_id)
+        (tmp_path / "away").rename(folder)
+        assert goes_on(bare, run_id).equals(expected)
+        assert resumed_with(bare.store, run_id), "it began anew"

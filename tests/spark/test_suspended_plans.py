@@ -179,6 +179,7 @@ def test_skewed_parts_of_a_shuffle_are_halved(session: Session) -> None:
     for stages in (1, 2):
         handle = suspended(session, text, stages)
         assert goes_on(session, handle.id).to_pylist() == expected, f"after {stages} stages"
+        assert resumed_with(session.store, handle.id), "it began anew"
 
 
 @pytest.mark.nightly
@@ -264,3 +265,4 @@ def test_a_broadcast_table_does_not_stand_for_rows_that_it_lacks(session: Sessio
     assert missing
     handle = suspended(session, NULL_KEYS, 1)
     assert goes_on(session, handle.id).sort_by("what").equals(expected)
+    assert resumed_with(session.store, handle.id), "it began anew"

@@ -69,6 +69,7 @@ def test_goes_on_from_what_is_done(session: Session, stages: int) -> None:
     with pytest.raises(RunSuspended, match="suspended"):
         handle.arrow()
     assert same_rows(goes_on(session, handle.id), session.spark.sql(QUERY).toArrow())
+    assert resumed_with(session.store, handle.id) == sorted(image["states"]), "it began anew"
     assert Run.open(session.store, handle.id).summary().status == "done"
 
 
@@ -84,6 +85,7 @@ def test_plans_of_all_kinds(session: Session, name: str) -> None:
     text = WORKLOADS["tpch"].queries()[name]
     handle = suspended(session, text, 2)
     assert same_rows(goes_on(session, handle.id), session.spark.sql(text).toArrow())
+    assert resumed_with(session.store, handle.id), "it began anew"
 
 
 def test_the_running_pipelines_are_finished_first(
