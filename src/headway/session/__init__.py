@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headway.session.api import Query, Session
+    from headway.session.api import Session
     from headway.session.batch_planning import Policy
     from headway.session.batch_reports import BatchProgress
     from headway.session.batches import BatchHandle
     from headway.session.planning import PlannedQuery
     from headway.session.progress import QueryProgress, QueryStatus
+    from headway.session.queries import Query
     from headway.session.runs import RunHandle
     from headway.session.workers import Workers
 
@@ -37,7 +38,7 @@ _PLACES = {
     "BatchProgress": "batch_reports",
     "PlannedQuery": "planning",
     "Policy": "batch_planning",
-    "Query": "api",
+    "Query": "queries",
     "QueryProgress": "progress",
     "QueryStatus": "progress",
     "RunHandle": "runs",

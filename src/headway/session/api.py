@@ -5,24 +5,19 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from math import isnan
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.base.config import SETTINGS, Settings, load_settings
 from headway.base.errors import (
     HeadwayError,
-    PieceMissing,
     PlanNotImportable,
-    PlanNotResumable,
-    StoreCorrupt,
     WrongUsage,
 )
-from headway.plan.serialize import plan_from_builtins
 from headway.session.batch_options import (
     batch_age,
     checked_options,
@@ -47,7 +42,6 @@ from headway.session.planning import (
     SPARK,
     PlannedQuery,
     Shapes,
-    is_portable,
     tables_of,
     without_plan,
 )
@@ -60,18 +54,24 @@ from headway.session.present_tables import (
     refuse_changed,
     refuse_unknown,
 )
+from headway.session.queries import Query, checked, listed, named_apart
 from headway.session.requests import open_requests
 from headway.session.resuming import Resumed, known_rows, left_of, resumed_from
 from headway.session.reusing import ReusableStates
 from headway.session.runs import RunHandle
 from headway.session.sharing import shareable
 from headway.session.suspending import Suspension
+from headway.session.taking_up import (
+    check_plans,
+    planned_again,
+    queries_of,
+    took_snapshots,
+    what_is_left,
+)
 from headway.session.workers import Workers
 from headway.storage import (
     LOST_SECONDS,
-    Event,
     Run,
-    TableRecord,
     new_manifest,
     open_store,
     sweep_runs,
@@ -81,7 +81,6 @@ from headway.workloads.tables import find_tables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headway.plan.nodes import QueryPlan
     from headway.spark.results import KeptResult
     from headway.storage import ReliableStore
 
@@ -90,21 +89,6 @@ _QUERY = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:select|with|from|values|table|\()", re.I | re.S
 )
 """What the texts begin with that Spark only reads."""
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A query that has a name: a text, or a DataFrame that somebody made."""
-
-    name: str
-    sql: str
-    frame: DataFrame | None = None
-    deadline: float | None = None
-    """In a batch: seconds from its start, where the query has a deadline of its own."""
-    priority: float = 0.0
-    """In a batch: queries with a higher one are taken first."""
-    plan: QueryPlan | None = None
-    """Of a run that is resumed: what a DataFrame of its first session was."""
 
 
 class Session:
@@ -155,7 +139,7 @@ class Session:
         """A query from its text. Nothing is parsed before it is run or explained."""
         if not text.strip():
             raise WrongUsage("the query is empty")
-        return _checked(Query(name or "query", text, None, deadline, priority))
+        return checked(Query(name or "query", text, None, deadline, priority))
 
     def dataframe(
         self,
@@ -166,7 +150,7 @@ class Session:
         priority: float = 0.0,
     ) -> Query:
         """A query from any DataFrame of this session."""
-        return _checked(Query(name or "dataframe", "", frame, deadline, priority))
+        return checked(Query(name or "dataframe", "", frame, deadline, priority))
 
     def tables(self, directory: str | Path) -> tuple[str, ...]:
         """Make every table of a folder known by its name; returns the names."""
@@ -219,14 +203,14 @@ class Session:
         """Raises what resuming the run here would, if its tables are not those that it began with:
         worth knowing before it is stopped elsewhere."""
         run = Run.open(self.store, run_id)
-        events, resumed = _what_is_left(run)
+        events, resumed = what_is_left(run)
         known = known_tables(run, events, resumed)
         queries = [
             query
-            for query in _queries_of(run, {}, {})
+            for query in queries_of(run, {}, {})
             if query.sql or query.plan is not None  # or its driver tells whether it can go on
         ]
-        planned = self._planned_again(run, queries, resumed, known, batch=True)
+        planned = planned_again(self.spark, run, queries, resumed, known, self._plan_batch)
         present = present_tables(run, planned)
         refuse_changed(run, known, present)
         if not unchecked:
@@ -313,8 +297,15 @@ class Session:
         if deadline is not None:
             own = {name: end for name, end in own.items() if end > batch_age(run, asked)}
         known = known_tables(run, events, resumed)
-        queries = _queries_of(run, own, asked.get("priorities", {}))
-        planned = self._planned_again(run, queries, resumed, known, batch=options is not None)
+        queries = queries_of(run, own, asked.get("priorities", {}))
+        planned = planned_again(
+            self.spark,
+            run,
+            queries,
+            resumed,
+            known,
+            self.plan if options is None else self._plan_batch,
+        )
         here = PresentTables(known, planned)
         resumed = replace(
             resumed,
@@ -326,10 +317,10 @@ class Session:
         refuse_changed(run, known, present)
         if not unchecked:
             refuse_unknown(run, known, present)
-        _check_plans(run, planned, resumed)
+        check_plans(run, planned, resumed)
         of_the_former_driver = open_requests(run)
         run.take_over(resumed.events)
-        if summary.status == "lost" and _took_snapshots(run):
+        if summary.status == "lost" and took_snapshots(run):
             self._around.lost_drivers.add(1, run.seconds_until(events[-1]) if events else 0.0)
         run.remove_pieces(of_the_former_driver)
         record_moved(run, known, present)
@@ -337,67 +328,6 @@ class Session:
             record_batch(run, planned, options, asked.get("failures_per_hour"))
             return self._start_batch(run, planned, options, resumed)
         return self._start_run(run, planned, resumed)
-
-    def _planned_again(
-        self,
-        run: Run,
-        queries: list[Query],
-        resumed: Resumed,
-        known: Sequence[TableRecord],
-        *,
-        batch: bool,
-    ) -> list[PlannedQuery]:
-        """The queries that are left, planned; those that are done need no plan. Commands were run
-        when the run began, and are not run again. What was a DataFrame, or whose text means
-        something else here, is read from its plan; what had none is whatever its image says."""
-        left = [query for query in queries if query.name not in resumed.results]
-        for query in left:
-            if self._is_command(query.sql):
-                raise WrongUsage(
-                    f"{query.name} is a command, which was run when run {run.run_id} began",
-                    hint="run what is left of its queries in a new run",
-                )
-            if not query.sql and query.plan is None and query.name not in resumed.plans:
-                raise PlanNotResumable(
-                    f"{query.name} was a DataFrame over data of its session alone: run "
-                    f"{run.run_id} has nothing to go on with it",
-                    hint="run it again, and what is left of the other queries, in a new run",
-                )
-        plan = self._plan_batch if batch else self.plan
-        texts = [query for query in left if query.sql]
-        found = {each.name: each for each in plan(texts)} if texts else {}
-        refuse_changed(run, known, present_tables(run, found.values()))
-        here = PresentTables(known, found.values())
-        frames = []
-        for query in left:
-            if query.plan is None or here.is_planned_as(found.get(query.name), query.plan):
-                continue
-            error = found[query.name].error if query.name in found else None
-            if error is not None and not here.has(query.plan):
-                raise error  # such as that a table is not known here
-            frames.append(self._framed(query, here))
-        found |= {each.name: each for each in plan(frames)} if frames else {}
-        _raise_new_errors(run, found.values())
-        others = [
-            PlannedQuery(q.name, q.sql, None, deadline=q.deadline, priority=q.priority)
-            for q in queries
-        ]
-        return [found.get(planned.name, planned) for planned in others]
-
-    def _framed(self, query: Query, here: PresentTables) -> Query:
-        """A query that has a plan alone, as a DataFrame of this session."""
-        from headway.spark.frames import frame_of
-
-        assert query.plan is not None
-        return replace(query, frame=frame_of(self.spark, here.plan(query.plan)))
-
-    def _is_command(self, text: str) -> bool:
-        from headway.spark.catalyst import is_action
-
-        try:
-            return is_action(self.spark, text)
-        except Exception:  # noqa: BLE001 - what cannot be parsed fails by itself, later
-            return False
 
     def _batch_options(
         self,
@@ -526,10 +456,10 @@ class Session:
         ]
 
     def _asked(self, queries: Query | str | DataFrame | Iterable[Any]) -> list[Query]:
-        asked = [self._query(item) for item in _listed(queries)]
+        asked = [self._query(item) for item in listed(queries)]
         if not asked:
             raise WrongUsage("there is no query to run")
-        return _named_apart(asked)
+        return named_apart(asked)
 
     def _imported_plans(self, queries: list[Query], *, act: bool) -> Iterator[PlannedQuery]:
         """Spark sees one text after the other, as some of them change what the next ones mean.
@@ -630,97 +560,12 @@ def open_session(
     return Session(spark, found, workers)
 
 
-def _checked(query: Query) -> Query:
-    if query.deadline is not None and not query.deadline > 0:
-        raise WrongUsage(
-            f"the deadline of {query.name}, {query.deadline:g} seconds, has passed already"
-        )
-    if isnan(query.priority):
-        raise WrongUsage(f"the priority of {query.name} is no number")
-    return query
-
-
 def _let_go(paused: Iterable[RunHandle], holder: str) -> None:
     for run in paused:
         run.let_go(holder)
-
-
-def _took_snapshots(run: Run) -> bool:
-    return run.manifest.settings.get("suspension.snapshot_every", "never") != "never"
-
-
-def _what_is_left(run: Run) -> tuple[tuple[Event, ...], Resumed]:
-    """Of a run that goes on: while an image is read, the next one may take its place."""
-    while True:
-        events = run.events()
-        try:
-            return events, resumed_from(run, events)
-        except PieceMissing:
-            if len(run.events()) == len(events):
-                raise
-
-
-def _queries_of(
-    run: Run, deadlines: Mapping[str, float], priorities: Mapping[str, float]
-) -> list[Query]:
-    """As the run has them: with their texts, and the plans that others can run."""
-    found = []
-    for record in run.manifest.queries:
-        plan = None
-        if record.plan is not None:
-            plan = plan_from_builtins(record.plan)
-            plan = plan if is_portable(plan) else None
-        deadline, priority = deadlines.get(record.name), priorities.get(record.name, 0.0)
-        found.append(Query(record.name, record.sql, None, deadline, priority, plan))
-    return found
-
-
-def _raise_new_errors(run: Run, queries: Iterable[PlannedQuery]) -> None:
-    """Such as of a table that is not known here."""
-    records = {record.name: record for record in run.manifest.queries}
-    for planned in queries:
-        record = records[planned.name]
-        was_planned = record.plan is not None or record.not_imported is not None
-        if planned.error is not None and was_planned:
-            raise planned.error
-
-
-def _check_plans(run: Run, queries: Iterable[PlannedQuery], resumed: Resumed) -> None:
-    """What is left of a query must have the columns of the query."""
-    for query in queries:
-        plan = resumed.plans.get(query.name)
-        if plan is not None and query.frame is not None:
-            names = tuple(query.frame.columns)
-            if plan.names != names:
-                raise StoreCorrupt(
-                    f"the image of query {query.name} in run {run.run_id} is of another query: "
-                    f"it has the columns {', '.join(plan.names)}, not {', '.join(names)}",
-                    hint="resume the run where its tables and views are what they were, or run the "
-                    "query again",
-                )
 
 
 def _spark_conf(spark: SparkSession) -> dict[str, str]:
     settings = dict(spark.sparkContext.getConf().getAll())
     settings.update(spark.conf.getAll)
     return {k: v for k, v in settings.items() if k.startswith("spark.headway.")}
-
-
-def _listed(queries: Any) -> Sequence[Any]:
-    if isinstance(queries, str | Query) or hasattr(queries, "sparkSession"):
-        return [queries]
-    return list(queries)
-
-
-def _named_apart(queries: list[Query]) -> list[Query]:
-    """Names that fit into a store and occur once."""
-    taken: set[str] = set()
-    named = []
-    for query in queries:
-        base = re.sub(r"[^A-Za-z0-9_-]+", "_", query.name).strip("_")[:56] or "query"
-        name, number = base, 2
-        while name.casefold() in taken:
-            name, number = f"{base}_{number}", number + 1
-        taken.add(name.casefold())
-        named.append(replace(query, name=name))
-    return named

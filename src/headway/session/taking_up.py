@@ -1,0 +1,135 @@
+"""A run that another driver has left, as this session goes on with it: its queries planned again,
+over the tables that are here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headway.base.errors import PieceMissing, PlanNotResumable, StoreCorrupt, WrongUsage
+from headway.plan.serialize import plan_from_builtins
+from headway.session.planning import PlannedQuery, is_portable
+from headway.session.present_tables import PresentTables, present_tables, refuse_changed
+from headway.session.queries import Query
+from headway.session.resuming import Resumed, resumed_from
+from headway.storage import Event, Run, TableRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def what_is_left(run: Run) -> tuple[tuple[Event, ...], Resumed]:
+    """Of a run that goes on: while an image is read, the next one may take its place."""
+    while True:
+        events = run.events()
+        try:
+            return events, resumed_from(run, events)
+        except PieceMissing:
+            if len(run.events()) == len(events):
+                raise
+
+
+def took_snapshots(run: Run) -> bool:
+    return run.manifest.settings.get("suspension.snapshot_every", "never") != "never"
+
+
+def queries_of(
+    run: Run, deadlines: Mapping[str, float], priorities: Mapping[str, float]
+) -> list[Query]:
+    """As the run has them: with their texts, and the plans that others can run."""
+    found = []
+    for record in run.manifest.queries:
+        plan = None
+        if record.plan is not None:
+            plan = plan_from_builtins(record.plan)
+            plan = plan if is_portable(plan) else None
+        deadline, priority = deadlines.get(record.name), priorities.get(record.name, 0.0)
+        found.append(Query(record.name, record.sql, None, deadline, priority, plan))
+    return found
+
+
+def planned_again(
+    spark: SparkSession,
+    run: Run,
+    queries: list[Query],
+    resumed: Resumed,
+    known: Sequence[TableRecord],
+    plan: Callable[[list[Query]], list[PlannedQuery]],
+) -> list[PlannedQuery]:
+    """The queries that are left, planned; those that are done need no plan. Commands were run
+    when the run began, and are not run again. What was a DataFrame, or whose text means
+    something else here, is read from its plan; what had none is whatever its image says."""
+    left = [query for query in queries if query.name not in resumed.results]
+    for query in left:
+        if _is_command(spark, query.sql):
+            raise WrongUsage(
+                f"{query.name} is a command, which was run when run {run.run_id} began",
+                hint="run what is left of its queries in a new run",
+            )
+        if not query.sql and query.plan is None and query.name not in resumed.plans:
+            raise PlanNotResumable(
+                f"{query.name} was a DataFrame over data of its session alone: run "
+                f"{run.run_id} has nothing to go on with it",
+                hint="run it again, and what is left of the other queries, in a new run",
+            )
+    texts = [query for query in left if query.sql]
+    found = {each.name: each for each in plan(texts)} if texts else {}
+    refuse_changed(run, known, present_tables(run, found.values()))
+    here = PresentTables(known, found.values())
+    frames = []
+    for query in left:
+        if query.plan is None or here.is_planned_as(found.get(query.name), query.plan):
+            continue
+        error = found[query.name].error if query.name in found else None
+        if error is not None and not here.has(query.plan):
+            raise error  # such as that a table is not known here
+        frames.append(_framed(spark, query, here))
+    found |= {each.name: each for each in plan(frames)} if frames else {}
+    _raise_new_errors(run, found.values())
+    others = [
+        PlannedQuery(q.name, q.sql, None, deadline=q.deadline, priority=q.priority) for q in queries
+    ]
+    return [found.get(planned.name, planned) for planned in others]
+
+
+def _framed(spark: SparkSession, query: Query, here: PresentTables) -> Query:
+    """A query that has a plan alone, as a DataFrame of this session."""
+    from headway.spark.frames import frame_of
+
+    assert query.plan is not None
+    return replace(query, frame=frame_of(spark, here.plan(query.plan)))
+
+
+def _is_command(spark: SparkSession, text: str) -> bool:
+    from headway.spark.catalyst import is_action
+
+    try:
+        return is_action(spark, text)
+    except Exception:  # noqa: BLE001 - what cannot be parsed fails by itself, later
+        return False
+
+
+def _raise_new_errors(run: Run, queries: Iterable[PlannedQuery]) -> None:
+    """Such as of a table that is not known here."""
+    records = {record.name: record for record in run.manifest.queries}
+    for planned in queries:
+        record = records[planned.name]
+        was_planned = record.plan is not None or record.not_imported is not None
+        if planned.error is not None and was_planned:
+            raise planned.error
+
+
+def check_plans(run: Run, queries: Iterable[PlannedQuery], resumed: Resumed) -> None:
+    """What is left of a query must have the columns of the query."""
+    for query in queries:
+        plan = resumed.plans.get(query.name)
+        if plan is not None and query.frame is not None:
+            names = tuple(query.frame.columns)
+            if plan.names != names:
+                raise StoreCorrupt(
+                    f"the image of query {query.name} in run {run.run_id} is of another query: "
+                    f"it has the columns {', '.join(plan.names)}, not {', '.join(names)}",
+                    hint="resume the run where its tables and views are what they were, or run the "
+                    "query again",
+                )
