@@ -191,7 +191,10 @@ def print_outcome(outcome: Outcome, console: Console, *, bars: bool) -> None:
 
 
 def print_interrupted(outcome: Outcome) -> None:
-    stderr().print(Text(f"interrupted; run {outcome.run_id} is kept", "yellow"))
+    told = f"interrupted; run {outcome.run_id} is kept"
+    if outcome.batch is not None:
+        told += f"; go on with it: headway resume {outcome.run_id} --deadline 5m"
+    stderr().print(Text(told, "yellow"))
 
 
 def _totals(outcome: Outcome, *, bars: bool) -> list[str]:
