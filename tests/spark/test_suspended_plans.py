@@ -194,7 +194,7 @@ def test_ways_to_read_a_shuffle_change_no_state(session: Session) -> None:
     }.items():
         session.spark.conf.set(name, value)
     expected = session.spark.sql(JOINED).toArrow().to_pylist()
-    for _ in range(12):
+    for _ in range(40):
         handle = session.run(JOINED)
         assert await_stages(handle, 1), "the smaller table, as it was shuffled"
         (before,) = handle.standings().values()
