@@ -373,6 +373,7 @@ def _another_table(spark: SparkSession, name: str) -> Iterator[None]:
     frame.createOrReplaceTempView(name)
 
 
+@pytest.mark.nightly
 def test_calibration_learns_what_work_takes(
     spark: SparkSession, workers: Workers, tmp_path: Path
 ) -> None:

@@ -361,6 +361,7 @@ def test_an_interrupt_while_spark_starts(
     assert runs_in(environment) == []
 
 
+@pytest.mark.nightly
 def test_an_interrupt_inside_a_call_to_spark(
     start: Callable[..., subprocess.Popen[str]], environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -216,6 +216,7 @@ def left_folders(folder: Path) -> list[Path]:
     return list(folder.rglob("headway-worker-*"))
 
 
+@pytest.mark.nightly
 def test_local_cluster(tmp_path: Path) -> None:
     (tmp_path / "local").mkdir()
     check_scenario(run_scenario("local-cluster[2,1,1024]", tmp_path))

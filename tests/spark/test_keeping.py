@@ -263,6 +263,7 @@ def test_a_step_of_the_users_own_is_not_lost(make_session: Callable[..., Session
     assert handle.arrow().num_rows == 2 * slow_rows(session).num_rows
 
 
+@pytest.mark.nightly
 def test_damaged_states_of_other_runs_are_not_needed(
     make_session: Callable[..., Session], tmp_path: Path
 ) -> None:
@@ -378,6 +379,7 @@ OTHER = f"""with few as ({GROUPED})
 select max(c) as c, sum(s) as s from few join range(0, 300000, 1, 4) on k = id % 100"""
 
 
+@pytest.mark.nightly
 def test_later_queries_find_what_was_kept(make_session: Callable[..., Session]) -> None:
     session = make_session(suspension_reuse="true")
     expected = session.spark.sql(SPREAD).toArrow()

@@ -101,6 +101,7 @@ def test_a_driver_that_is_lost_at_any_step(
     assert kept[0] == 0 and kept[-1] == 1, "the copies are of before and after"
 
 
+@pytest.mark.nightly
 def test_a_resumer_that_is_lost_at_any_step(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,11 +132,15 @@ def test_a_store_that_fails_loses_nothing(opened: Opened, tmp_path: Path) -> Non
     ends: list[str] = []
     with opened(tmp_path / "store") as session:
         expected = session.spark.sql(QUERY).toArrow()
-        for step in count():
+        step, tries = 0, 0
+        while True:
             handle = suspended_unless_full(session, after=step)
             status = Run.open(session.store, handle.id).summary().status
             if status == "suspended":
-                break
+                if "kept" in ends or tries == 5:
+                    break
+                step, tries = step - 3, tries + 1  # this one had fewer states than those before
+                continue
             assert status == "running"
             if handle._suspending:  # only the last word is missing
                 assert images_of(session, handle.id)
@@ -144,6 +149,7 @@ def test_a_store_that_fails_loses_nothing(opened: Opened, tmp_path: Path) -> Non
                 handle.wait()
                 assert same_rows(handle.arrow(), expected), f"step {step}"
             ends.append("kept" if handle._suspending else "went on")
+            step += 1
     assert ends.index("kept") >= 4 and set(ends[ends.index("kept") :]) == {"kept"}, ends
 
 
