@@ -48,11 +48,10 @@ from headway.session.planning import (
 from headway.session.preemption import forget, vacate_when_terminated
 from headway.session.present_tables import (
     PresentTables,
+    check_tables,
     known_tables,
     present_tables,
     record_moved,
-    refuse_changed,
-    refuse_unknown,
 )
 from headway.session.queries import Query, checked, listed, named_apart
 from headway.session.requests import open_requests
@@ -211,10 +210,7 @@ class Session:
             if query.sql or query.plan is not None  # or its driver tells whether it can go on
         ]
         planned = planned_again(self.spark, run, queries, resumed, known, self._plan_batch)
-        present = present_tables(run, planned)
-        refuse_changed(run, known, present)
-        if not unchecked:
-            refuse_unknown(run, known, present)
+        check_tables(run, known, present_tables(run, planned), unchecked=unchecked)
 
     def _pause_others(self, holder: str, paused: list[RunHandle]) -> None:
         """Adds to `paused` what is then held."""
@@ -314,9 +310,7 @@ class Session:
             forming=resumed.forming.moved(here.plan),
         )
         present = present_tables(run, planned, [*resumed.plans.values(), *resumed.begun.values()])
-        refuse_changed(run, known, present)
-        if not unchecked:
-            refuse_unknown(run, known, present)
+        check_tables(run, known, present, unchecked=unchecked)
         check_plans(run, planned, resumed)
         of_the_former_driver = open_requests(run)
         run.take_over(resumed.events)

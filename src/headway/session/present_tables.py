@@ -76,10 +76,14 @@ def refuse_changed(run: Run, known: Sequence[TableRecord], present: Sequence[Tab
         )
 
 
-def refuse_unknown(run: Run, known: Sequence[TableRecord], present: Sequence[TableRecord]) -> None:
-    """Tables of which nobody can tell whether they have changed."""
+def check_tables(
+    run: Run, known: Sequence[TableRecord], present: Sequence[TableRecord], *, unchecked: bool
+) -> None:
+    """Refuses tables that have changed; and those of which nobody can tell, unless they are to go
+    `unchecked`."""
+    refuse_changed(run, known, present)
     unknown = dict.fromkeys(t.name for t in (*known, *present) if is_unreadable(t))
-    if unknown:
+    if unknown and not unchecked:
         raise TableChanged(
             f"the files of {', '.join(unknown)} cannot be read from here, or by Spark alone: "
             f"nobody can tell whether they are those that run {run.run_id} began with",

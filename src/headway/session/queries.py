@@ -28,7 +28,7 @@ class Query:
     priority: float = 0.0
     """In a batch: queries with a higher one are taken first."""
     plan: QueryPlan | None = None
-    """Of a run that is resumed: what a DataFrame of its first session was."""
+    """Of a run that is resumed: what it was planned as, where others can run that."""
 
 
 def checked(query: Query) -> Query:
