@@ -70,7 +70,7 @@ def test_executors_are_killed_in_the_middle_of_batches(
             stdout=subprocess.PIPE,
             stderr=log,
             env=environment,
-            timeout=1800,
+            timeout=3600,
         )
     assert done.returncode == 0, (tmp_path / "scenario.log").read_text(errors="replace")[-4000:]
     told = json.loads(done.stdout.decode().splitlines()[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,21 +11,33 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headway.base.errors import QueryFailed, WorkerNotStarted
+from headway.base.errors import (
+    QueryFailed,
+    StoreConflict,
+    StoreUnavailable,
+    WorkerNotStarted,
+)
 from headway.plan.nodes import QueryPlan
 from headway.session import Policy, Session, sharing
 from headway.session import session as headway_session
 from headway.session.batches import BatchHandle
+from headway.session.executing import QUERY_STARTED
 from headway.session.losses import LossWatch
 from headway.session.pipelined import PipelinedEngine
 from headway.session.planning import PlannedQuery
-from headway.session.resuming import SHARED_DONE
-from headway.session.runs import FALLBACK, RunHandle
+from headway.session.resuming import (
+    FALLBACK,
+    MINI_BATCH,
+    SHARED_DONE,
+    resumed_from,
+)
+from headway.session.runs import RunHandle
 from headway.session.shared_steps import SharedParts
 from headway.session.workers import Workers
 from headway.sharing.chains import Chain
 from headway.sharing.shared_plan import IsUnique, SharedPlan
-from headway.storage import RESULTS, Run
+from headway.spark import executors
+from headway.storage import QUERY_DONE, RESULTS, Run
 from headway.testing.session_batches import Sessions, check_rows, opened, run_batch
 from headway.workloads.batches import regular_share
 
@@ -80,6 +93,121 @@ def test_a_plan_that_cannot_be_built_is_built_for_the_others(
     assert shared.count(set(GROUPED)) == 1
     assert all("rows_5" not in queries for queries in shared)
     check_rows(session, handle, {**GROUPED, **ROWS})
+
+
+def test_what_a_half_has_done_is_known_to_who_goes_on(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the other half is begun, in which the driver may be lost."""
+    real = sharing.shared_plan
+    halves: list[Chain] = []
+
+    def broken(chain: Chain, is_unique: IsUnique, *, dropping: bool) -> SharedPlan:
+        if len(chain.seats) > 2 or halves:
+            raise ValueError("no such plan")
+        halves.append(chain)
+        return real(chain, is_unique, dropping=dropping)
+
+    monkeypatch.setattr(sharing, "shared_plan", broken)
+    rows = {f"rows_{n}": ROWS["rows_3"].replace("< 3", f"< {n}") for n in (3, 5, 7, 9)}
+    handle = run_batch(session, rows, deadline=600, policy=Policy(fixed_size=4))
+    check_rows(session, handle, rows)
+    run = Run.open(session.store, handle.id)
+    found = run.events()
+    last = [n for n, e in enumerate(found) if e.data.get("step", "").endswith(".2")][-1]
+    assert found[last].kind == FALLBACK
+    left = resumed_from(run, found[:last])
+    done = {seat.shape.member.query for seat in halves[0].seats}
+    assert set(left.plans) == done and len(done) == 2 and not left.results
+
+
+def left_to_others(session: Session, handle: BatchHandle, status: str) -> None:
+    """The batch can be gone on with, and no shared work is done again."""
+    shared = events(session, handle, SHARED_DONE)
+    run = Run.open(session.store, handle.id)
+    assert shared and (run.summary().status, run.summary().resumable) == (status, True)
+    assert {piece for each in shared for piece in each["pieces"]} <= set(run.pieces(RESULTS))
+    resumed = session.resume(handle.id, deadline=600)
+    resumed.wait()
+    assert isinstance(resumed, BatchHandle)
+    assert set(statuses(resumed).values()) == {"done"}
+    assert len(events(session, handle, SHARED_DONE)) == len(shared)
+    check_rows(session, resumed, GROUPED)
+
+
+def test_a_batch_without_spark_is_left_to_another_driver(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = RunHandle._execute
+
+    def broken(handle: RunHandle, query: PlannedQuery, key: str | None = None) -> Any:
+        if key is None:
+            raise QueryFailed("connection refused")
+        return real(handle, query, key)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunHandle, "_execute", broken)
+        patched.setattr(executors, "is_gone", lambda spark: True)
+        handle = run_batch(session, GROUPED, deadline=600)
+    assert set(statuses(handle).values()) == {"interrupted"}
+    told = [query.error for query in handle.progress()]
+    assert all(error and "Spark has ended" in error.message for error in told)
+    left_to_others(session, handle, "interrupted")
+
+
+def test_a_batch_whose_store_failed_is_left_to_another_driver(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Run.append
+    failed: list[str] = []
+
+    def failing(run: Run, kind: str, query: str | None = None, /, **data: Any) -> Any:
+        if kind == QUERY_STARTED and not failed:
+            failed.append(kind)
+            raise StoreUnavailable("it is away for a moment")
+        return real(run, kind, query, **data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "append", failing)
+        queries = [session.sql(text, name=name) for name, text in GROUPED.items()]
+        handle = session.batch(queries, deadline=600)
+        with pytest.raises(StoreUnavailable):
+            handle.wait()
+    left_to_others(session, handle, "failed")
+
+
+def test_who_was_overtaken_takes_nothing_away(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shared rows are those of the run, and its next driver reads them."""
+    real = BatchHandle._finish
+    stuck, released = threading.Event(), threading.Event()
+
+    def hanging(handle: BatchHandle, *arguments: Any, **named: Any) -> None:
+        stuck.set()
+        released.wait(120)
+        real(handle, *arguments, **named)
+
+    monkeypatch.setattr(BatchHandle, "_finish", hanging)
+    queries = [session.sql(text, name=name) for name, text in GROUPED.items()]
+    gone = session.batch(queries, deadline=600)
+    assert stuck.wait(120)
+    run = Run.open(session.store, gone.id)
+    run.take_over(len(run.events()))
+    released.set()
+    with pytest.raises(StoreConflict):
+        gone.wait()
+    shared = {piece for each in events(session, gone, SHARED_DONE) for piece in each["pieces"]}
+    assert shared and shared <= set(run.pieces(RESULTS))
+
+
+def test_commands_are_kept_before_anything_is_shared(session: Session) -> None:
+    """They were run when the batch was planned, and cannot be run again."""
+    handle = run_batch(session, {**GROUPED, "shown": "SHOW DATABASES"}, deadline=600)
+    found = Run.open(session.store, handle.id).events()
+    first = next(event for event in found if event.kind in (QUERY_DONE, MINI_BATCH))
+    assert (first.kind, first.query) == (QUERY_DONE, "shown")
+    check_rows(session, handle, {**GROUPED, "shown": "SHOW DATABASES"})
 
 
 def test_a_query_that_cannot_be_taken_apart_runs_alone(

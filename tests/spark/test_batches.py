@@ -27,8 +27,7 @@ from headway.session import Policy, Session
 from headway.session.batches import BatchHandle, cost_model
 from headway.session.calibration import calibrate
 from headway.session.planning import PlannedQuery
-from headway.session.resuming import BATCH, MINI_BATCH, SHARED_DONE, resumed_from
-from headway.session.runs import FALLBACK
+from headway.session.resuming import BATCH, FALLBACK, MINI_BATCH, SHARED_DONE, resumed_from
 from headway.session.workers import Workers
 from headway.sharing.cost_model import CostModel
 from headway.sharing.costs import Work
@@ -90,7 +89,7 @@ def test_tpch_as_one_batch(workload_session: Sessions, workers: Workers, tmp_pat
 
 @pytest.mark.parametrize(
     "number",
-    [pytest.param(n, marks=pytest.mark.nightly if n >= 2 else ()) for n in range(200)],
+    [pytest.param(n, marks=pytest.mark.nightly if n >= 20 else ()) for n in range(200)],
 )
 def test_random_batches(number: int, spark: SparkSession, workers: Workers, tmp_path: Path) -> None:
     """From texts, as users write them; half of the batches on each engine."""
@@ -105,8 +104,9 @@ def test_random_batches(number: int, spark: SparkSession, workers: Workers, tmp_
         folder = tmp_path / "tables" / scan.source.table
         own.read.parquet(str(folder)).createOrReplaceTempView(scan.source.table)
         names[scan.source] = scan.source.table
-    # Every fifth has more queries than a word holds, and one more than two words do.
-    count = 130 if number == 195 else 70 if number and number % 5 == 0 else (8, 3)[number % 2]
+    # By night, every fifth has more queries than a word holds, and one more than two words do.
+    large = number >= 20 and number % 5 == 0
+    count = 130 if number == 195 else 70 if large else 3 if number % 2 or number < 20 else 8
     plans = random_batch(star, rng, count)
     texts = {
         name: to_spark_sql(plan, lambda scan: names[scan.source])  # type: ignore[union-attr]
@@ -114,7 +114,7 @@ def test_random_batches(number: int, spark: SparkSession, workers: Workers, tmp_
     }
     with opened(own, workers, tmp_path / "store", ENGINES[number % 2]) as session:
         handle = run_batch(session, texts, deadline=600)
-        if len(texts) > 3:
+        if len(texts) > 3:  # few may share nothing
             assert sum(each.shared_steps for each in handle.batch().mini_batches) >= 1
         check_rows(session, handle, texts)
 
@@ -245,6 +245,38 @@ def killed_batch(store: Path, tables: Path, *, until: str) -> tuple[Run, list[Ev
         process.wait()
     assert run.summary().status == "lost"
     return run, list(run.events())
+
+
+@pytest.mark.nightly
+def test_a_batch_whose_spark_was_killed_goes_on(
+    workload_session: Sessions, workers: Workers, workload_data: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Its driver notices that, keeps what is done, and leaves the rest to another one."""
+    scenario = Path(__file__).with_name("batch_scenario.py")
+    tables = workload_data("tpcds")
+    process = subprocess.Popen(
+        [sys.executable, str(scenario), str(tmp_path), str(tables)], stdout=subprocess.PIPE
+    )
+    try:
+        run = _run_with(open_store(str(tmp_path)), tmp_path, process, SHARED_DONE)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        (java,) = (pid for pid in children if b"java" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        os.kill(int(java), signal.SIGKILL)
+        process.wait(120)
+    finally:
+        process.kill()
+        process.wait()
+    assert (run.summary().status, run.summary().resumable) == ("interrupted", True)
+    before = run.events()
+    made = {e.data["key"] for e in before if e.kind == SHARED_DONE}
+    with opened(workload_session("tpcds"), workers, tmp_path) as session:
+        handle = session.resume(run.run_id)
+        handle.wait()
+        after = Run.open(session.store, run.run_id).events()[len(before) :]
+        assert made and not made & {e.data["key"] for e in after if e.kind == SHARED_DONE}
+        assert isinstance(handle, BatchHandle)
+        check_rows(session, handle, regular_share(seed=5, count=12))
 
 
 def test_a_batch_whose_driver_was_killed_goes_on(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -170,8 +172,11 @@ def test_a_pause(make_session: Callable[..., Session]) -> None:
     session = make_session()
     handle = session.run(SLOW)
     assert await_stages(handle, 1)
+    known = weakref.ref(handle._queries["query"].frame)
     handle.pause()
     assert handle.paused and Run.open(session.store, handle.id).summary().status == "paused"
+    gc.collect()
+    assert known() is None, "Spark keeps what it made for a query as long as anybody knows it"
     assert not running_of(handle)
     assert not handle.wait(0.5), "it went on"
     assert images_of(session, handle.id)[-1]["states"], "nothing was kept"

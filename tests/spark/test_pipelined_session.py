@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,8 +17,11 @@ from headway.base.errors import HeadwayError, NotSupported, QueryFailed, RunInte
 from headway.pipelined.control.redis import RedisStore
 from headway.session import Session
 from headway.session import session as headway_session
+from headway.session.pipelined import StagingWatch
+from headway.session.suspending import Suspension
 from headway.session.workers import Workers
 from headway.spark.compare import same_result
+from headway.storage import Run
 from headway.workloads import WORKLOADS
 
 QUERIES = ("q01", "q03", "q11", "q13", "q18", "q21")
@@ -61,6 +64,31 @@ def test_tables_that_only_spark_reads_are_staged(
     handle.wait()
     assert handle.progress()[0].engine == "pipelined"
     assert same_result(pipelined.spark.sql(text), handle.result()).equal
+    assert not Run.open(pipelined.store, handle.id).pieces("staged"), "it was there for the query"
+
+
+@pytest.mark.nightly
+def test_a_query_is_stopped_while_its_tables_are_staged(pipelined: Session) -> None:
+    def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            time.sleep(0.5)
+            yield batch
+
+    slow = pipelined.spark.range(0, 60, 1, 60).mapInArrow(slowly, "id bigint")  # 15 s on 2 cores
+    slow.cache().createOrReplaceTempView("slow")
+    handle = pipelined.run("SELECT count(*) AS n FROM slow")
+    while not any(isinstance(r.watch, StagingWatch) for r in handle._running_now().values()):
+        assert not handle.finished
+        time.sleep(0.01)
+    time.sleep(1.0)
+    began = time.monotonic()
+    handle.suspend(Suspension(wait=False))
+    assert time.monotonic() - began < 8.0, "it waited for the table"
+    run = Run.open(pipelined.store, handle.id)
+    assert run.summary().status == "suspended" and not run.pieces("staged")
+    resumed = pipelined.resume(handle.id)
+    resumed.wait()
+    assert resumed.arrow().to_pylist() == [{"n": 60}]
 
 
 def _written(spark: SparkSession, folder: Path, kind: str) -> object:

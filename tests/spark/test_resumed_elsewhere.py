@@ -203,6 +203,43 @@ def test_texts_mean_what_they_meant(at: Elsewhere, tmp_path: Path) -> None:
     assert resumed_with(session.store, handle.id, "q1"), "it began anew"
 
 
+def test_what_has_a_text_alone_means_what_it_meant(at: Elsewhere, tmp_path: Path) -> None:
+    """Under the settings of a statement that is not run again, and over the same rows."""
+    folder, others = write_numbers(tmp_path / "numbers"), write_numbers(tmp_path / "others")
+
+    def opened() -> Session:
+        session = at(folder)
+        session.spark.read.parquet(str(others)).createOrReplaceTempView("others")
+        return session
+
+    session = opened()
+    zone = session.spark.conf.get("spark.sql.session.timeZone")
+    # No plan can hold what is random; here it makes no difference.
+    text = """select h, count(*) as n from
+        (select hour(timestamp_seconds(k)) as h, length(uuid()) as u from others)
+        where u = 36 group by h order by h"""
+    statements = ("set time zone 'Asia/Tokyo'", TEXT, text)
+    for _ in range(5):
+        session.spark.conf.set("spark.sql.session.timeZone", zone)
+        handle = session.run(
+            session.sql(statement, name=f"q{number}") for number, statement in enumerate(statements)
+        )
+        if suspend_after(handle, 1):
+            break
+    else:
+        raise AssertionError("the query was always quicker")
+    expected = session.spark.sql(text).toArrow()
+    assert expected != opened().spark.sql(text).toArrow()
+    (others / "part.parquet").rename(tmp_path / "away.parquet")
+    shutil.copy(write_numbers(tmp_path / "less", first=9) / "part.parquet", others)
+    with pytest.raises(TableChanged, match="the files of q2"):
+        opened().resume(handle.id)
+    (tmp_path / "away.parquet").replace(others / "part.parquet")
+    resumed = opened().resume(handle.id)
+    resumed.wait()
+    assert resumed.arrow("q2") == expected
+
+
 def test_tables_need_not_be_named_again(at: Elsewhere, spark: SparkSession, tmp_path: Path) -> None:
     """Where they are still in their places; where they are not, that is said."""
     folder = write_numbers(tmp_path / "numbers")

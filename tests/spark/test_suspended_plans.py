@@ -33,6 +33,8 @@ from headway.testing.suspensions import (
 
 ROWS = 120_000
 ATTEMPTS = 2
+FIRST_ATTEMPTS = 30
+"""Until a query was stopped at all: some take only a moment after their first stage."""
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +132,52 @@ KINDS = {
         group by g order by g""",
 }
 QUICK = ("distinct", "left join", "read twice", "rows without columns")
+MOMENTS = ", ".join(f"timestamp '2024-03-{n % 28 + 1:02d} {n % 24:02d}:30:00'" for n in range(40))
+
+
+def test_moments_are_the_same_in_every_zone(session: Session) -> None:
+    """Spark searches many constants in a set, of which nobody knows the time zone."""
+    session.spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+    text = f"""
+        select /*+ broadcast(d) */ count(*) as n, sum(id) as s from facts f join
+        (select k, count(*) as c from dims group by k) d on f.k = d.k
+        where timestamp '2024-03-01 00:30:00' + make_dt_interval(0, id % 800) in ({MOMENTS})"""
+    expected = session.spark.sql(text).toArrow().to_pylist()
+    assert expected[0]["n"] > 0
+    handle = suspended(session, text, 1)
+    assert goes_on(session, handle.id).to_pylist() == expected
+    assert resumed_with(session.store, handle.id), "it began anew"
+
+
+@pytest.mark.nightly
+def test_a_plan_that_nobody_can_read_holds_nobody_up(session: Session) -> None:
+    """The others are suspended, and it begins anew."""
+    deep = " + ".join(f"(id % {n})" for n in range(1, 400))
+    texts = {
+        "deep": f"select sum({deep}) as s from facts, (select explode(sequence(1, 30)))",
+        "other": KINDS["left join"],
+    }
+    behind = f"""
+        with sums as (select k, sum({deep}) as s from facts group by k)
+        select /*+ broadcast(sums) */ sum(s) as s, sum(crc32(cast(f.id * e as string))) as x
+        from (select k, id, explode(sequence(1, 200)) as e from facts) f
+        join sums on f.k = sums.k"""
+    handle = suspended(session, behind, 1)
+    assert goes_on(session, handle.id).equals(session.spark.sql(behind).toArrow())
+    queries = [session.sql(text, name=name) for name, text in texts.items()]
+    for _ in range(5):
+        handle = session.run(queries)
+        while not handle.finished and not running_of(handle):
+            time.sleep(0.005)
+        with suppress(WrongUsage):
+            handle.suspend(NOW)
+            break
+    else:
+        raise AssertionError("the query was always quicker")
+    resumed = session.resume(handle.id)
+    resumed.wait()
+    for name, text in texts.items():
+        assert resumed.arrow(name).equals(session.spark.sql(text).toArrow())
 
 
 @pytest.mark.parametrize(
@@ -139,7 +187,7 @@ def test_stopped_after_every_stage(session: Session, kind: str) -> None:
     expected = session.spark.sql(KINDS[kind]).toArrow().to_pylist()
     stopped = kept = 0
     for stages in count(1):
-        for _ in range(ATTEMPTS):
+        for _ in range(ATTEMPTS if stopped else FIRST_ATTEMPTS):
             handle = session.run(KINDS[kind])
             if suspend_after(handle, stages):
                 break

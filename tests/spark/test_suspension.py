@@ -24,10 +24,10 @@ from headway.base.errors import HeadwayError, RunSuspended, TableChanged, WrongU
 from headway.bench.peers import same_rows
 from headway.session import RunHandle, Session
 from headway.session import session as headway_session
+from headway.session.executing import QUERY_STARTED
 from headway.session.history import FailureHistory
 from headway.session.requests import Request, ask
 from headway.session.resuming import IMAGE
-from headway.session.runs import QUERY_STARTED
 from headway.session.spark_keeper import SparkKeeper
 from headway.session.suspending import Suspension
 from headway.session.workers import Workers
@@ -341,7 +341,8 @@ def test_long_names_of_queries(session: Session) -> None:
 def test_commands_are_not_run_again(session: Session) -> None:
     session.spark.sql("create table written (n int) using parquet")
     try:
-        texts = ["insert into written values (1)", QUERY]
+        # One before the query, and one behind it, which has not been come to.
+        texts = ["insert into written values (1)", QUERY, "insert into written values (2)"]
         for _ in range(5):
             handle = session.run(texts)
             if suspend_after(handle, 2):
@@ -351,7 +352,7 @@ def test_commands_are_not_run_again(session: Session) -> None:
             raise AssertionError("the query was always quicker")
         session.check_tables(handle.id)
         session.resume(handle.id).wait()
-        assert session.spark.table("written").count() == 1
+        assert session.spark.table("written").count() == 2
     finally:
         session.spark.sql("drop table written")
 

@@ -64,12 +64,22 @@ def test_a_run_left_so_says_that_it_was_interrupted(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "store"))
     run = Run.create(store, new_manifest([QueryRecord("q1", "SELECT 1")]))
     run.append("query_started", "q1", engine="spark")
-    _end_unstoppable(store, run.run_id)
-    assert [each.status for each in list_runs(store)] == ["interrupted"]
+    _end_unstoppable(store, run.run_id, goes_on=False)
+    assert [(each.status, each.resumable) for each in list_runs(store)] == [("interrupted", False)]
     with pytest.raises(StoreConflict):
         run.append("query_done", "q1", rows=1)
-    _end_unstoppable(store, run.run_id)
+    _end_unstoppable(store, run.run_id, goes_on=False)
     assert [each.status for each in list_runs(store)] == ["interrupted"]
+
+
+def test_a_batch_left_so_can_be_gone_on_with(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "store"))
+    run = Run.create(store, new_manifest([QueryRecord("q1", "SELECT 1")]))
+    run.append("query_started", "q1", engine="spark")
+    _end_unstoppable(store, run.run_id, goes_on=True)
+    assert [(each.status, each.resumable) for each in list_runs(store)] == [("interrupted", True)]
+    with pytest.raises(StoreConflict):
+        run.append("query_done", "q1", rows=1)
 
 
 def test_lines_tell_every_query_once(capsys: pytest.CaptureFixture[str]) -> None:

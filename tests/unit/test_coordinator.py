@@ -149,7 +149,7 @@ def test_a_paused_query_gives_out_no_further_task() -> None:
     query.done(run)
     assert query.runs() == [] and query.outcome is None
     assert query.coordinator.ended_sides() == {(0, 0)}
-    assert query.coordinator.owners() == {ChannelId(0, 0): "w0", ChannelId(1, 0): "w0"}
+    assert query.coordinator.owners() == {ChannelId(0, 0): ("w0", 0), ChannelId(1, 0): ("w0", 0)}
 
 
 def test_a_side_has_not_ended_where_its_rows_were_lost() -> None:

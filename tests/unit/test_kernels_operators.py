@@ -235,6 +235,17 @@ def test_saved_state_is_read_like_a_table() -> None:
     assert explain_support(plan_of(StateScan("run", "state", (SCHEMA["i"],)))) == []
 
 
+def test_names_of_our_own_are_refused() -> None:
+    source = FileSource("t", "parquet", ("/t/part.parquet",))
+    scan = Scan(source, (ScanColumn("s", SCHEMA["s"]),))
+    quoting = Filter(scan, Expression("(`s` = '\"#batch\"')", "boolean"))
+    numbered = Scan(source, (ScanColumn("File_Row_Number", SCHEMA["i"]),))
+    named = Scan(source, (ScanColumn("#batch", SCHEMA["i"]),))
+    for node, what in ((quoting, "#batch"), (named, "#batch"), (numbered, "file_row_number")):
+        (refusal,) = explain_support(plan_of(node))
+        assert what in refusal.what
+
+
 def test_generators_and_nested_columns_are_refused() -> None:
     values = Values((Column("l", "array<int>"),), ())
     node = Generate(values, Expression("explode(`l`)", "int"), False, (Column("e", "int"),))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -174,6 +175,21 @@ def test_an_average_of_bigints_does_not_overflow(tmp_path: Path) -> None:
     check(both=averaged("_a", "(`y_a` > 0)"), one=averaged("_b", "(`y_b` = 1)"))
 
 
+def test_an_average_of_bigints_is_one_of_doubles(tmp_path: Path) -> None:
+    """Each of them is rounded before it is added: the exact sum is another one."""
+    rows = [(2**62 + 1, 1), (-(2**62), 2)]
+    numbers = parquet_table(tmp_path / "numbers", {"p": "bigint", "y": "int"}, rows)
+
+    def averaged(suffix: str, where: str) -> Node:
+        node = Filter(renamed(numbers, suffix), condition(where))
+        call = AggregateCall(
+            Column(f"a{suffix}", "double"), "avg", (reference(node, f"p{suffix}"),)
+        )
+        return Aggregate(node, (), (call,))
+
+    check(both=averaged("_a", "(`y_a` > 0)"), again=averaged("_b", "(`y_b` > -1)"))
+
+
 def test_a_wide_sum_is_not_made_of_sums_that_may_be_null() -> None:
     """Without ANSI mode a sum that overflows is null, and a sum of sums would leave it out."""
     scan = Scan(FileSource("t", "parquet", ("/t",)), ())
@@ -181,6 +197,14 @@ def test_a_wide_sum_is_not_made_of_sums_that_may_be_null() -> None:
         argument = Expression("CAST(1BD AS DECIMAL(29,0))", "decimal(29,0)")
         calls = (AggregateCall(Column("s", "decimal(38,0)"), "sum", (argument,)),)
         found = find_members("q", QueryPlan(Aggregate(scan, (), calls), ("s",), settings))
+        assert len(found.members) == members
+
+
+def test_the_column_of_corrupt_records_is_known_by_its_setting() -> None:
+    schema = '{"fields":[{"name":"bad"}]}'
+    scan = Scan(FileSource("t", "json", ("/t",), None, (), schema), ())
+    for settings, members in (((), 1), ((("spark.sql.columnNameOfCorruptRecord", "Bad"),), 0)):
+        found = find_members("q", replace(plan_of(counted(scan, "")), settings=settings))
         assert len(found.members) == members
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -22,7 +23,7 @@ from headway.session.requests import Request, answer, answer_to, ask, take_reque
 from headway.session.resuming import Origin, QueryImage, known_rows
 from headway.session.reusing import ReusableStates
 from headway.session.snapshots import SnapshotPolicy, prospect
-from headway.session.suspending import Work, cheapest, moving_cost, suspend
+from headway.session.suspending import Haste, Work, cheapest, moving_cost, suspend
 from headway.spark.results import KeptResult
 from headway.storage import QueryRecord, ReliableStore, Run, new_manifest
 from headway.testing.example_plans import parquet_table, table
@@ -39,6 +40,7 @@ class Keeper:
         self.new, self.old, self.done = new, old, 4
         self.asked: list[Collection[str]] = []
         self.calls: list[str] = []
+        self.asked_until: float | None = None
 
     def stand(self, without: Collection[str] = ()) -> Standing | None:
         self.asked.append(without)
@@ -71,6 +73,7 @@ class Keeper:
         given_up: Callable[[], bool] = lambda: False,
     ) -> QueryImage | None:
         self.calls.append(f"image {sorted(without)}")
+        self.asked_until = until
         return QueryImage(PLAN)
 
 
@@ -194,13 +197,22 @@ def test_a_query_is_stopped_whatever_happens(speed: StoreSpeed) -> None:
     stopped: list[str] = []
     for keeper in (Keeper(new=MIB), Failing(new=MIB)):
         try:
-            suspend(keeper, True, None, speed, work(), lambda: stopped.append("x"), lambda: False)
+            suspend(
+                keeper,
+                True,
+                None,
+                speed,
+                work(),
+                lambda: stopped.append("x"),
+                lambda: False,
+                Haste(),
+            )
         except OSError:
             assert isinstance(keeper, Failing)
         assert keeper.calls[:2] == ["settle", "quiet"]
     assert len(stopped) == 2
     keeper = Keeper()
-    ended = suspend(keeper, True, None, speed, work(), lambda: None, lambda: True)
+    ended = suspend(keeper, True, None, speed, work(), lambda: None, lambda: True, Haste())
     assert ended is None and keeper.calls == ["settle"]
 
 
@@ -245,7 +257,7 @@ def test_waiting_goes_on_while_it_takes_less_than_moving(
 
     def looks_of(keeper: Proceeding, within: float | None = None, *, wait: bool = True) -> int:
         until = None if within is None else time.monotonic() + within
-        suspend(keeper, wait, until, speed, work(), lambda: None, lambda: False)
+        suspend(keeper, wait, until, speed, work(), lambda: None, lambda: False, Haste())
         return keeper.looks
 
     assert looks_of(Proceeding(20, seconds=60.0)) in range(20, 30), "until there is little to move"
@@ -255,6 +267,29 @@ def test_waiting_goes_on_while_it_takes_less_than_moving(
     assert 0.4 <= time.monotonic() - began < 20.0, "as long as writing it and making it again takes"
     assert looks_of(Proceeding(10_000, seconds=60.0), within=1.0) < 10, "there is no time for that"
     assert looks_of(Proceeding(10_000, seconds=60.0), wait=False) < 10
+
+
+def test_who_is_in_haste_ends_the_waiting(
+    speed: StoreSpeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[suspend.__module__], "_RESUMING_SECONDS", 60.0)
+    haste = Haste()
+    threading.Timer(0.2, haste.ask, [time.monotonic() + 30.0]).start()
+    keeper = Proceeding(10_000, seconds=600.0)
+    began = time.monotonic()
+    image = suspend(keeper, True, None, speed, work(), lambda: None, lambda: False, haste)
+    assert time.monotonic() - began < 30.0, "it would have waited for a minute"
+    assert image is not None and keeper.asked_until is not None, "the time that was said counts"
+
+
+def test_the_earliest_time_counts_of_those_who_wait() -> None:
+    haste = Haste()
+    first, second = haste.ask(9.0), haste.ask(None)
+    assert (haste.at_latest(None), haste.at_latest(7.0), haste.at_latest(11.0)) == (9.0, 7.0, 9.0)
+    haste.withdraw(first)
+    assert haste.asked and haste.at_latest(None) is None
+    haste.withdraw(second)
+    assert not haste.asked and haste.at_latest(7.0) == 7.0
 
 
 def test_moving_pays_when_little_is_held(speed: StoreSpeed) -> None:

@@ -53,13 +53,16 @@ class MeasuredQuery:
     alone: dict[str, float] = field(default_factory=dict)
     pipelines: dict[str, int] = field(default_factory=dict)
 
-    def measure_alone(self, session: Session) -> None:
-        """After a run that warms up. Of a long query, the better of two with new code."""
-        engine = session.settings.engine.name
+    def warm_up(self, session: Session) -> None:
+        """The first time, on Spark itself, for the rows that are the right ones."""
         if self.rows is None:
             self.rows = session.spark.sql(self.text).toArrow()
         else:
             run_in(session, self.text, self.name)
+
+    def measure_alone(self, session: Session) -> None:
+        """Of a long query, the better of two with new code."""
+        engine = session.settings.engine.name
         self.alone[engine] = self._whole(session)
         if self.alone[engine] >= LONG:
             self.alone[engine] = min(self._whole(session, anew=True) for _ in range(2))

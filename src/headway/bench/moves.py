@@ -80,10 +80,10 @@ class Moves:
         found: dict[str, dict[str, float]] = {name: {} for name in _KILLED}
         store = self._scratch / "killed"
         with Driver(_LARGE, self._tables, store) as other:
+            whole = {name: other.best(name, self._texts[name]) for name in _KILLED}
             for number, point in enumerate(_KILLED_AT):
                 self._progress(f"driver killed at {point:.0%}", number, len(_KILLED_AT))
-                for name in _KILLED:
-                    best = other.best(name, self._texts[name])
+                for name, best in whole.items():
                     alone = best.seconds
                     rest = self._rest_of_killed(store, other, name, point * alone, best.rows)
                     again = rest - (1.0 - point) * alone
@@ -116,7 +116,7 @@ class Moves:
 
     def _begun(self, store: Path) -> Run:
         """The newest run, once it is working on its query."""
-        from headway.session.runs import QUERY_STARTED
+        from headway.session.executing import QUERY_STARTED
 
         opened = open_store(str(store))
         deadline = time.monotonic() + _PATIENCE

@@ -147,17 +147,21 @@ def follow_to_end(
         follow(handle, display, settings.progress.interval, settings.suspension.grace, look)
         taken_away = interrupts.terminated and settings.suspension.on_preemption == "suspend"
         if not handle.finished and not taken_away:  # or it is resumed from its last image
-            _end_unstoppable(session.store, handle.id)
+            _end_unstoppable(session.store, handle.id, goes_on=isinstance(handle, BatchHandle))
         batch = handle.batch() if isinstance(handle, BatchHandle) else None
         seconds = time.monotonic() - began
         return Outcome(handle.id, handle.url, handle.progress(), seconds, batch)
 
 
-def _end_unstoppable(store: ReliableStore, run_id: str) -> None:
+def _end_unstoppable(store: ReliableStore, run_id: str, *, goes_on: bool) -> None:
     """Say in the run that it was interrupted, for a query that does not let go. What that query
-    would still write is refused; where it was quicker than us, its own word stands."""
+    would still write is refused; where it was quicker than us, its own word stands. A batch
+    `goes_on` when it is resumed, and so does a run of which something is kept."""
+    from headway.session.resuming import has_images
+
     with suppress(StoreConflict):
-        Run.open(store, run_id).end("interrupted")
+        run = Run.open(store, run_id)
+        run.stop("interrupted") if goes_on or has_images(run) else run.end("interrupted")
 
 
 def print_outcome(outcome: Outcome, console: Console, *, bars: bool) -> None:

@@ -15,6 +15,8 @@ import msgspec
 from headway.lineage.topology import Feed, Partitioning, Protection, Side, Stage, Topology
 
 BATCH = '"#batch"'
+ROW_NUMBER = "file_row_number"
+"""What DuckDB calls the numbers of the rows in a file."""
 
 
 class Action(StrEnum):

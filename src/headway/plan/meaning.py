@@ -31,6 +31,7 @@ SELDOM_CHANGED = {
     "spark.sql.legacy.decimal.retainFractionDigitsOnTruncate": "false",
     "spark.sql.legacy.javaCharsets": "false",
     "spark.sql.legacy.codingErrorAction": "false",
+    "spark.sql.columnNameOfCorruptRecord": "_corrupt_record",
 }
 """With their usual values: carried where they have another one, which only Spark knows."""
 

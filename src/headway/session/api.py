@@ -84,6 +84,8 @@ if TYPE_CHECKING:
     from headway.storage import ReliableStore
 
 _IMPORTERS = 2
+_CANCELLED_SECONDS = 15.0
+"""For how long a run is waited for that was told to stop."""
 _QUERY = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:select|with|from|values|table|\()", re.I | re.S
 )
@@ -531,7 +533,7 @@ class Session:
                     run.suspend()
                 except HeadwayError:  # nobody else will let it go on
                     run.let_go(None)
-            run.join()
+            run.join(_CANCELLED_SECONDS if run.cancelled else None)
         forget(self._preempted)
         self._observer.shutdown()
         if self._own_workers is not None:

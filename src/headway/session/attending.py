@@ -3,8 +3,11 @@ snapshots, and what is due when executors are taken away."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headway.base.config import Settings
@@ -15,6 +18,7 @@ from headway.session.requests import (
     Request,
     Routines,
     answer,
+    serve,
     take_requests,
 )
 from headway.session.standings import stand_to_builtins
@@ -78,11 +82,17 @@ class Attendant:
     def close(self) -> None:
         self._routines.close()
 
+    def _suspend(self, request: Request) -> None:
+        with suppress(WrongUsage):  # it has ended meanwhile
+            self._attended.suspend(Suspension(request.wait, request.left()))
+
     def _obey(self, request: Request) -> None:
         attended = self._attended
         try:
             if request.what == "suspend":
-                attended.suspend(Suspension(request.wait, request.left()))
+                # While one waits for pipelines, another may be in haste.
+                act = partial(serve, self._run, request.token, partial(self._suspend, request))
+                threading.Thread(target=act, daemon=True, name="headway-suspend").start()
             elif request.what == "pause":
                 attended.pause(request.holder)
                 answer(self._run, request, {"status": "paused"})

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headway.base.config import Settings
-from headway.base.errors import HeadwayError, RunInterrupted
+from headway.base.errors import HeadwayError, RunInterrupted, StoreFull, StoreUnavailable
 from headway.session.batch_planning import BatchOptions, BatchPlanner
 from headway.session.batch_reports import BatchProgress, Lost, MiniBatchReport, report_of
 from headway.session.formed import StepPlan
@@ -69,6 +69,7 @@ class BatchHandle(RunHandle):
         self._options = options
         self._costs = costs
         self._late = False
+        self._without_spark = False
         self._overdue: dict[str, float] = {}
         """Queries that were told to stop at their own deadlines, and when."""
         self._planning = options.planning
@@ -90,6 +91,7 @@ class BatchHandle(RunHandle):
             options.checkpoint_budget(queries),
             self._resumed.by_key,
             self._execute_step,
+            self._planned,
         )
 
     def _done(self) -> set[str]:
@@ -183,10 +185,13 @@ class BatchHandle(RunHandle):
 
     @contextmanager
     def _planned(self) -> Iterator[None]:
-        """Adds to the time that planning took."""
+        """Adds to the time that planning took, in all threads together."""
         began = time.monotonic()
-        yield
-        self._planning += time.monotonic() - began
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._planning += time.monotonic() - began
 
     # The course of a batch.
 
@@ -205,7 +210,8 @@ class BatchHandle(RunHandle):
         self._end()
 
     def _work_batch(self) -> None:
-        waiting = self._go_on_with_steps(self._go_on(self._take_over_done()))
+        waiting = self._keep_commands(self._take_over_done())
+        waiting = self._go_on_with_steps(self._go_on(waiting))
         with self._planned():
             self._shareable = {name: shareable(self._queries[name]) for name in waiting}
             planner = BatchPlanner([self._shareable[name] for name in waiting], self._options)
@@ -218,6 +224,12 @@ class BatchHandle(RunHandle):
             waiting = [name for name in waiting if name not in taken]
         for name in waiting if self.stopping else ():
             self._run_query(self._queries[name])  # which finds that it was interrupted
+
+    def _keep_commands(self, names: list[str]) -> list[str]:
+        """They are done, and cannot be done again: whoever resumes the batch must know that."""
+        commands = [name for name in names if self._queries[name].command]
+        self._together(self._run_query, commands)
+        return [name for name in names if name not in commands]
 
     def _go_on(self, names: list[str]) -> list[str]:
         """Finishes what an earlier driver had come to; the rest waits."""
@@ -247,7 +259,7 @@ class BatchHandle(RunHandle):
             plans = formed.ready(parts.states)
             ready = [name for name in users if name in plans and self._is_waiting(name)]
             self._together(partial(self._finish, plans=plans, parts=parts), ready)
-        if not self.stopping:
+        if self._is_ended:
             self._run.append(MINI_BATCH_ENDED, None, number=number)
         lost = self._losses.end()
         self._mini_batches[number - 1] = replace(
@@ -265,6 +277,7 @@ class BatchHandle(RunHandle):
             asked = [self._queries[name] for name in users]
             parts.put(step.state, self._steps.run(step, cuts, asked))
         except Exception as error:  # noqa: BLE001 - its queries are planned anew
+            self._stop_without_spark()
             if not self.stopping:
                 self._tell_fallback(None, error, step=step.name, queries=users)
 
@@ -298,7 +311,7 @@ class BatchHandle(RunHandle):
         if self._as_planned and lost == Lost() and self._all_done(report.queries):
             self._model.observe(batch.work, time.monotonic() - began)
             self._costs.keep(self._model.observations)
-        if not self.stopping:  # or whoever resumes the run goes on with it
+        if self._is_ended:
             self._run.append(MINI_BATCH_ENDED, None, number=number, put_back=sorted(back))
         self._mini_batches[number - 1] = replace(
             report,
@@ -310,6 +323,11 @@ class BatchHandle(RunHandle):
             put_back=tuple(sorted(back)),
         )
         return back
+
+    @property
+    def _is_ended(self) -> bool:
+        """Whether a mini-batch is over for good, or left to whoever resumes the run."""
+        return not self.stopping and self._failure is None
 
     def _all_done(self, names: Iterable[str]) -> bool:
         return all(self._progress[name].status is QueryStatus.DONE for name in names)
@@ -343,19 +361,16 @@ class BatchHandle(RunHandle):
         self._steps.begin(number, made, predicted=predicted, closed_by=report.closed_by)
         waiting = list(chains)
         back: set[str] = set()
-        while waiting:
+        while waiting and self._failure is None:
             planned = waiting.pop(0)
             done = len(chains) - len(waiting)
             told = f"shared work {done} of {len(chains)} for {len(planned.queries)} queries"
             self._doing = f"mini-batch {number}: {told}"
             self._share(planned, f"shared-{number}-{done}", parts, waiting, steps[id(planned)])
-            with self._planned():
-                plans = parts.plans(planned.queries, self._queries, self._tell_fallback)
-            later = {name for each in waiting for name in each.queries}
-            ready = [name for name in plans if name not in later]
-            self._steps.note({n: plans[n] for n in ready if plans[n] != made.rests.get(n)})
-            self._doing = f"mini-batch {number}: {len(ready)} queries from shared work"
-            self._together(partial(self._finish, plans=plans, parts=parts), ready)
+            plans = self._ready(planned.queries, parts, waiting)
+            self._steps.note(plans, made.rests)
+            self._doing = f"mini-batch {number}: {len(plans)} queries from shared work"
+            self._together(partial(self._finish, plans=plans, parts=parts), plans)
             if self._losses.look() and not self.stopping:
                 begun = [each for each in waiting if parts.of_any(each.queries)]
                 kept = {name for each in begun for name in each.queries}
@@ -363,6 +378,15 @@ class BatchHandle(RunHandle):
                 waiting = begun
         alone = [query.name for query in batch.queries if query.name not in back]
         return back | self._run_alone(alone, number)
+
+    def _ready(
+        self, names: Iterable[str], parts: SharedParts, later: list[PlannedChain]
+    ) -> dict[str, QueryPlan]:
+        """What is left of those queries that share nothing in what comes `later`."""
+        with self._planned():
+            plans = parts.plans(names, self._queries, self._tell_fallback)
+        waited_for = {name for each in later for name in each.queries}
+        return {name: plan for name, plan in plans.items() if name not in waited_for}
 
     def _run_alone(self, names: Iterable[str], number: int = 0) -> set[str]:
         """Those of the queries that were not run yet; after a loss, the rest is planned again."""
@@ -396,13 +420,16 @@ class BatchHandle(RunHandle):
             parts.add(step, self._steps.run(step.to_run, cuts, users))
             self._as_planned &= self._steps.taken_over == before
         except Exception as error:
+            self._stop_without_spark()
             if self.stopping:
                 raise RunInterrupted("the batch was interrupted") from error
             if all(each in self._overdue for each in planned.queries):
                 return
-            self._tell_fallback(None, error, step=name, queries=list(planned.queries))
+            failed = name if step is None else step.name
+            self._tell_fallback(None, error, step=failed, queries=list(planned.queries))
             for number, half in enumerate(self._halves(planned), 1):
                 self._share(half, f"{name}.{number}", parts, later)
+                self._steps.note(self._ready(half.queries, parts, later))
 
     def _halves(self, planned: PlannedChain) -> list[PlannedChain]:
         """The work for each half of the queries, where there is time for it."""
@@ -428,7 +455,8 @@ class BatchHandle(RunHandle):
         """What is left of a query, or the whole of it where that fails."""
         try:
             observed, wanted = self._around.observed(), self._settings.engine.name
-            left = parts.left_of(query, plans[query.name], observed, wanted)
+            with self._planned():
+                left = parts.left_of(query, plans[query.name], observed, wanted)
         except Exception as error:  # noqa: BLE001 - the whole query can be run
             self._tell_fallback(query.name, error)
             left = query
@@ -437,10 +465,10 @@ class BatchHandle(RunHandle):
     def _placed(self, query: PlannedQuery) -> PlannedQuery:
         """A query that shares nothing gets its engine here."""
         if query.imported is not None and query.estimates is None:
-            statistics = statistics_of(query.imported)
-            wanted = self._settings.engine.name
-            known = self._around.observed()
-            query = with_engine(query, query.imported.plan, statistics, known, wanted)
+            wanted, known = self._settings.engine.name, self._around.observed()
+            with self._planned():
+                statistics = statistics_of(query.imported)
+                query = with_engine(query, query.imported.plan, statistics, known, wanted)
         return super()._placed(query)
 
     def _together(self, work: Callable[[PlannedQuery], None], names: Iterable[str]) -> None:
@@ -473,16 +501,33 @@ class BatchHandle(RunHandle):
         if report is not None:
             self._losses.repeated(report.repeated)
 
-    def _sweep_results(self) -> None:
-        super()._sweep_results()
-        if not self._is_to_go_on():  # nobody reads shared rows any more
-            self._run.remove_pieces(self._steps.pieces())
+    def _wanted(self, goes_on: bool) -> set[str]:
+        shared = self._steps.pieces() if goes_on else ()
+        return super()._wanted(goes_on) | set(shared)
 
     def _is_to_go_on(self) -> bool:
-        """What was too late, or was interrupted, can be gone on with under a new deadline."""
-        return self._final_status() == "interrupted"
+        """What was too late, or was interrupted, can be gone on with under a new deadline; so can
+        what failed with the store, and not by itself."""
+        status = self._final_status()
+        if status != "failed":
+            return status == "interrupted"
+        errors = [self._failure, *(progress.error for progress in self._progress.values())]
+        return any(isinstance(error, StoreUnavailable | StoreFull) for error in errors)
+
+    def _stop_without_spark(self) -> None:
+        """Whatever fails on a Spark that has ended is left to a driver with another one."""
+        from headway.spark.executors import is_gone
+
+        if not self.stopping and is_gone(self._around.engine.spark):
+            with self._lock:
+                self._cancelled = self._without_spark = True
+                self._stopped_at = time.monotonic()
 
     def _fail(self, query: PlannedQuery, error: HeadwayError, seconds: float) -> None:
+        self._stop_without_spark()
+        if self._without_spark and query.error is None:
+            hint = f"go on with the batch: headway resume {self.id}"
+            error = RunInterrupted("Spark has ended", hint=hint)
         stopped = (self._late and self._cancelled) or query.name in self._overdue
         if stopped and query.error is None:
             error = _too_late()

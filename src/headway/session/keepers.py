@@ -84,6 +84,38 @@ class StateKeeper(Protocol):
         """Have the machine free for writing the image of a query that is to be stopped."""
 
 
+class NothingKept:
+    """Of a query that has not begun, such as while its tables are brought to the workers."""
+
+    def stand(self, without: Collection[str] = ()) -> Standing | None:
+        return None
+
+    def finished(self) -> int:
+        return 0
+
+    def settle(self, until: float | None, ended: Callable[[], bool]) -> None:
+        """There is no pipeline to wait for."""
+
+    def image(
+        self,
+        without: Collection[str] = (),
+        *,
+        origins: bool = False,
+        until: float | None = None,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> QueryImage | None:
+        return None
+
+    def hurry(self) -> None:
+        """Nothing is being written."""
+
+    def keep_only(self, states: Collection[str]) -> None:
+        """It had kept none."""
+
+    def quiet(self, stop: Callable[[], None]) -> None:
+        """Nothing is to be written."""
+
+
 def state_prefix(query: str) -> str:
     """What the names of a query's states begin with: names have at most 64 characters."""
     return f"{query[:40]}-{secrets.token_hex(4)}"

@@ -15,8 +15,8 @@ from headway.plan.canonical import row_keys
 from headway.plan.cardinalities import estimate
 from headway.plan.graph import walk
 from headway.session.history import FailureHistory, StoreSpeed
-from headway.session.keepers import Standing, StateKeeper
-from headway.session.pipelined import ExecutionWatch, PipelinedEngine
+from headway.session.keepers import NothingKept, Standing, StateKeeper
+from headway.session.pipelined import ExecutionWatch, PipelinedEngine, StagingWatch
 from headway.session.pipelined_keeper import PipelinedKeeper
 from headway.session.planning import PlannedQuery, statistics_of, tables_in
 from headway.session.resuming import (
@@ -31,7 +31,7 @@ from headway.session.resuming import (
 from headway.session.reusing import ReusableStates
 from headway.session.snapshots import Prospect, SnapshotPolicy, prospect, work_of
 from headway.session.spark_keeper import SparkKeeper
-from headway.session.suspending import Work, cheapest, moving_cost, suspend
+from headway.session.suspending import Haste, Work, cheapest, moving_cost, suspend
 from headway.storage import Run
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Running:
     """A query under way, or a shared step of a batch, which has a key."""
 
     query: PlannedQuery
-    watch: QueryWatch | ExecutionWatch
+    watch: QueryWatch | ExecutionWatch | StagingWatch
     stop: Callable[[], None]
     key: str | None = None
     behind: float = 0.0
@@ -107,7 +107,7 @@ class Keeping:
         self._lock = threading.RLock()
         self._making = threading.Lock()
         """Of a keeper: whoever asks where a query stands does not wait for an image."""
-        self._hurried = threading.Event()
+        self._haste = Haste()
         self._snapping = False
         """Whether a snapshot is being written."""
         self._closed = False
@@ -148,6 +148,7 @@ class Keeping:
                     self._work(under_way),
                     under_way.stop,
                     lambda: ended(name, under_way),
+                    self._haste,
                     origins=self._reuse,
                 )
             except Exception as error:
@@ -169,17 +170,21 @@ class Keeping:
                 assert failure is not None
                 raise failure
 
-    def hurry(self) -> None:
-        """Somebody needs the machine: a snapshot that is under way is given up, and none is taken
-        until `calm` is called."""
-        self._hurried.set()
+    def hurry(self, until: float | None) -> object:
+        """Somebody needs the machine, `until` then if he said so: a snapshot that is under way is
+        given up, and none is taken until `calm` is called with what this returns; who is waiting
+        for pipelines stops that."""
+        demand = self._haste.ask(until)
         if self._snapping:  # or what is being written is an image that its queries wait for
             for running in self._under_way().values():
                 if running.keeper is not None:
                     running.keeper.hurry()
 
-    def calm(self) -> None:
-        self._hurried.clear()
+        return demand
+
+    def calm(self, demand: object) -> None:
+        """It is the turn of whoever was in haste."""
+        self._haste.withdraw(demand)
 
     def write(self, done: Collection[str]) -> Mapping[str, QueryImage]:
         """Makes what is known of the queries that are not done the image of the run; `done` are
@@ -219,7 +224,7 @@ class Keeping:
             return
         for name, under_way in running.items():
             with self._lock:
-                if not self._closed and not self._hurried.is_set():
+                if not self._closed and not self._haste.asked:
                     self._snapshot_one(name, under_way, done)
 
     def snapshot_now(
@@ -234,7 +239,7 @@ class Keeping:
             try:
                 for name, under_way in running.items():
                     image = self._image(under_way)
-                    if self._hurried.is_set():
+                    if self._haste.asked:
                         return {}
                     self._keep(name, under_way, image)
             except Exception as error:
@@ -254,7 +259,7 @@ class Keeping:
         """None when it was given up."""
         self._snapping = True
         try:
-            return keeper.image(without, origins=self._reuse, given_up=self._hurried.is_set)
+            return keeper.image(without, origins=self._reuse, given_up=lambda: self._haste.asked)
         finally:
             self._snapping = False
 
@@ -328,15 +333,18 @@ class Keeping:
     def _keeper(self, running: Running) -> StateKeeper:
         with self._making:
             if running.keeper is None:
-                speed = self._around.speed
-                running.keeper = (
-                    PipelinedKeeper(running.query, running.watch, speed)
-                    if isinstance(running.watch, ExecutionWatch)
-                    else SparkKeeper(
-                        self._around.engine.spark, self._run, running.query, running.watch, speed
-                    )
-                )
+                running.keeper = self._new_keeper(running.query, running.watch)
             return running.keeper
+
+    def _new_keeper(
+        self, query: PlannedQuery, watch: QueryWatch | ExecutionWatch | StagingWatch
+    ) -> StateKeeper:
+        if isinstance(watch, StagingWatch):
+            return NothingKept()
+        if isinstance(watch, ExecutionWatch):
+            return PipelinedKeeper(query, watch, self._around.speed)
+        spark = self._around.engine.spark
+        return SparkKeeper(spark, self._run, query, watch, self._around.speed)
 
 
 def _left(images: Mapping[str, QueryImage], done: Collection[str]) -> dict[str, QueryImage]:

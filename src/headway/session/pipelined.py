@@ -69,6 +69,18 @@ class ExecutionWatch:
         return PipelineCount(min(report.sides_done, report.sides_total), report.sides_total)
 
 
+class StagingWatch:
+    """Of a query whose tables are brought to the workers: nothing else of it has begun."""
+
+    def count(self) -> PipelineCount:
+        from headway.spark.adaptive import PipelineCount
+
+        return PipelineCount(0, 1)
+
+
+Started = Callable[["ExecutionWatch | StagingWatch", Callable[[], None]], None]
+
+
 class PipelinedEngine:
     """Queries on the workers of a Spark session. Safe from several threads."""
 
@@ -118,25 +130,62 @@ class PipelinedEngine:
         run: Run,
         *,
         keep: bool,
-        started: Callable[[ExecutionWatch, Callable[[], None]], None],
+        started: Started,
     ) -> KeptResult:
-        """Run the query to its end; its rows are in the run where they are to
-        be kept. `started` gets a watch on it and a
-        function that stops it."""
+        """Run the query to its end; its rows are in the run where they are to be kept. `started`
+        gets a watch on it and a function that stops it; another one before that, where tables are
+        staged for it."""
+        from headway.spark.staging import needs_staging
+
+        assert query.plan is not None
+        name = f"{query.name[:40]}-{secrets.token_hex(6)}"  # among all queries of the workers
+        scans = (node for node in walk(query.plan.root) if isinstance(node, Scan))
+        if not any(needs_staging(scan.source) for scan in scans):
+            return self._execute(query, name, run, keep, started, {})
+        try:
+            staged = self._staged(query, name, run, started)
+            return self._execute(query, name, run, keep, started, staged)
+        finally:
+            with suppress(HeadwayError):  # what is left there is in nobody's way
+                run.remove_pieces([f"staged/{name}"])
+
+    def _staged(
+        self, query: PlannedQuery, name: str, run: Run, started: Started
+    ) -> dict[Node, TableInput]:
+        """Tables that the workers cannot read, as they can."""
+        from headway.spark.engine import cancel_jobs, job_group
+        from headway.spark.errors import named_error
+        from headway.spark.staging import stage_tables
+
+        assert query.plan is not None
+        group = f"headway-{run.run_id}-{name}-tables"
+        started(StagingWatch(), lambda: cancel_jobs(self._spark, group))
+        try:
+            with job_group(self._spark, group):
+                frames = query.session_frames
+                return stage_tables(self._spark, query.plan, run, name, session_frames=frames)
+        except Exception as error:
+            raise named_error(error) from error
+
+    def _execute(
+        self,
+        query: PlannedQuery,
+        name: str,
+        run: Run,
+        keep: bool,
+        started: Started,
+        staged: dict[Node, TableInput],
+    ) -> KeptResult:
         from headway.spark.results import KeptResult
         from headway.spark.schemas import schema_of
-        from headway.spark.staging import stage_tables, state_inputs
+        from headway.spark.staging import state_inputs
 
         assert query.plan is not None
         cluster = self._workers.start()
-        staged = stage_tables(
-            self._spark, query.plan, run, query.name, session_frames=query.session_frames
-        )
-        staged |= state_inputs(query.plan, run, query.states)
+        inputs = staged | state_inputs(query.plan, run, query.states)
         wanted = self._settings.pipelined
         task_bytes = wanted.task_size // min(query.serves, _MOST_SERVED)
-        name = f"{query.name[:40]}-{secrets.token_hex(6)}"  # among all queries of the workers
-        dataflow = self.dataflow(query, staged)
+        dataflow = self.dataflow(query, inputs)
         try:
             pieces = cluster.execute(
                 dataflow,

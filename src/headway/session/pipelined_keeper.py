@@ -25,6 +25,8 @@ from headway.session.resuming import STATES, Origin, QueryImage, states_of
 if TYPE_CHECKING:
     from headway.spark.results import KeptResult
 
+Owners = Mapping[ChannelId, tuple[str, int]]
+
 
 class PipelinedKeeper:
     """Keeps the states of one query."""
@@ -179,8 +181,9 @@ class PipelinedKeeper:
         found = self._watch.execution.ask(lambda coordinator: coordinator.begun_sides())
         return found or frozenset()
 
-    def _unmoved(self, owners: Mapping[ChannelId, str]) -> frozenset[int]:
-        """Stages whose channels are all where they were: what was read of them is theirs."""
+    def _unmoved(self, owners: Owners) -> frozenset[int]:
+        """Stages whose channels are all where they were, and have not begun anew: what was read of
+        them is theirs."""
         now = self._watch.execution.ask(lambda coordinator: coordinator.owners()) or {}
         moved = {channel.stage for channel in owners if now.get(channel) != owners[channel]}
         return frozenset(channel.stage for channel in owners) - moved
@@ -195,7 +198,7 @@ class PipelinedKeeper:
         self,
         nodes: Collection[Node],
         complete: Mapping[Node, Held | None],
-        owners: Mapping[ChannelId, str],
+        owners: Owners,
         seconds: float | None,
     ) -> dict[Node, KeptResult]:
         """States in pieces, all at the same time; without those that a channel has no more, and
@@ -214,7 +217,7 @@ class PipelinedKeeper:
         self,
         nodes: Iterable[Node],
         complete: Mapping[Node, Held | None],
-        owners: Mapping[ChannelId, str],
+        owners: Owners,
         *,
         only_sizes: bool = False,
         seconds: float | None = None,
@@ -231,7 +234,7 @@ class PipelinedKeeper:
                 piece = f"{STATES}/{state.state}/{channel.channel:06d}-{secrets.token_hex(2)}"
                 query = self._watch.query
                 extract = Extract(query, channel, held.sql, columns, piece, only_sizes)
-                asked.append((node, owners[channel], extract))
+                asked.append((node, owners[channel][0], extract))
         if not only_sizes:
             self._asking = frozenset(extract.piece for _, _, extract in asked)
         told = [(owner, extract) for _, owner, extract in asked]

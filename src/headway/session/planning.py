@@ -53,6 +53,10 @@ class PlannedQuery:
     frame: DataFrame | None
     plan: QueryPlan | None = None
     not_imported: str | None = None
+    settings: Mapping[str, str] | None = None
+    """Without a plan: those of its session that change what its text means."""
+    files: tuple[str, ...] = ()
+    """Without a plan: what it reads, as far as Spark can tell."""
     error: HeadwayError | None = None
     estimates: Mapping[Node, Estimate] | None = None
     engine: str = SPARK
@@ -70,8 +74,14 @@ class PlannedQuery:
     """The plan as Spark made it, before an engine was chosen for it."""
     states: Mapping[str, KeptResult] = field(default_factory=dict, repr=False)
     """Results in the run that the plan reads in place of its own work, by their names."""
+    command: bool = False
+    """Spark has done what it says while it was planned; only its rows are left to be kept."""
     serves: int = 1
     """The queries that the plan works for; many make much work of few bytes."""
+
+    def renew(self, frame: DataFrame) -> None:
+        """The same query as another frame, for all who hold this one."""
+        object.__setattr__(self, "frame", frame)
 
     @property
     def result_bytes(self) -> float:
@@ -100,7 +110,8 @@ class PlannedQuery:
         """With the plan as Spark made it, which any engine can run."""
         plan = self.whole_plan if self.imported is None else self.imported.plan
         told = None if plan is None else plan_to_builtins(plan)
-        return QueryRecord(self.name, self.sql, told, self.not_imported)
+        settings = None if self.settings is None else dict(self.settings)
+        return QueryRecord(self.name, self.sql, told, self.not_imported, settings)
 
     def explain(self) -> str:
         """The plan with its estimates, its pipelines, and the engine with the reason for it."""
@@ -240,14 +251,33 @@ class Shapes:
 
 
 def without_plan(query: PlannedQuery, error: PlanNotImportable) -> PlannedQuery:
-    return replace(query, not_imported=error.message)
+    """With what its text alone does not tell whoever is to run it elsewhere."""
+    from headway.spark.catalyst import is_command, session_settings
+    from headway.spark.tables import files_of
+
+    known = replace(query, not_imported=error.message)
+    if query.frame is None or not hasattr(query.frame, "_jdf"):
+        return known
+    if is_command(query.frame):
+        return replace(known, command=True)
+    settings = session_settings(query.frame.sparkSession)
+    return replace(known, settings=settings, files=files_of(query.frame))
 
 
 def tables_of(queries: Iterable[PlannedQuery]) -> tuple[TableRecord, ...]:
     """Every table of files that the queries read, once, with the fingerprints of its files: those
     too that are behind states of other runs."""
-    found = (query.whole_plan for query in queries)
-    return tables_in(plan for plan in found if plan is not None)
+    asked = list(queries)
+    found = (query.whole_plan for query in asked)
+    return (
+        *tables_in(plan for plan in found if plan is not None),
+        *(files_read(query) for query in asked if query.files),
+    )
+
+
+def files_read(query: PlannedQuery) -> TableRecord:
+    """Those of a query without a plan, as if they were one table."""
+    return TableRecord(f"the files of {query.name}", "", _fingerprints(query.files))
 
 
 def tables_in(plans: Iterable[QueryPlan]) -> tuple[TableRecord, ...]:
@@ -301,16 +331,16 @@ def _partition(file: str, root: str | None) -> str:
 
 def table_of(source: FileSource) -> TableRecord:
     """With the fingerprints of its files as they are now."""
-    return TableRecord(source.table, source.format, _fingerprints(source), source.root)
+    return TableRecord(source.table, source.format, _fingerprints(source.files), source.root)
 
 
-def _fingerprints(source: FileSource) -> tuple[FileFingerprint, ...]:
+def _fingerprints(files: tuple[str, ...]) -> tuple[FileFingerprint, ...]:
     """Without size and content where only Spark can reach the files (a Hadoop store, its own
     credentials)."""
     try:
-        return tuple(fingerprint_files(source.files))
+        return tuple(fingerprint_files(files))
     except HeadwayError:
-        return tuple(FileFingerprint(path=path, size=-1, digest="") for path in source.files)
+        return tuple(FileFingerprint(path=path, size=-1, digest="") for path in files)
 
 
 def _note(found: Estimate) -> str:

@@ -23,6 +23,7 @@ from headway.session.planning import (
     changed_tables,
     content_of,
     file_sources,
+    files_read,
     is_unreadable,
     table_of,
     tables_in,
@@ -49,11 +50,17 @@ def known_tables(run: Run, events: Iterable[Event], resumed: Resumed) -> tuple[T
 def present_tables(
     run: Run, queries: Iterable[PlannedQuery], plans: Iterable[QueryPlan] = ()
 ) -> tuple[TableRecord, ...]:
-    """What the queries of a run and these plans read now. A query that had no plan when the run
-    began had no tables that could have changed."""
-    planned = {record.name for record in run.manifest.queries if record.plan is not None}
-    found = (query.whole_plan for query in queries if query.name in planned)
-    return tables_in([*(plan for plan in found if plan is not None), *plans])
+    """What the queries of a run and these plans read now; not of queries whose tables nobody knew
+    when the run began."""
+    records = {record.name: record for record in run.manifest.queries}
+    asked = [query for query in queries if query.name in records]
+    found = (query.whole_plan for query in asked if records[query.name].plan is not None)
+    read = {table.name for table in run.manifest.tables}
+    files = (files_read(query) for query in asked if query.files)
+    return (
+        *tables_in([*(plan for plan in found if plan is not None), *plans]),
+        *(table for table in files if table.name in read),
+    )
 
 
 def record_moved(run: Run, known: Sequence[TableRecord], present: Sequence[TableRecord]) -> None:
@@ -96,7 +103,8 @@ class PresentTables:
 
     def __init__(self, known: Iterable[TableRecord], queries: Iterable[PlannedQuery]) -> None:
         """`known` are those of the plans that were made before."""
-        self._known = {_paths(table): _identity(table) for table in known}
+        tables = (table for table in known if table.format)  # or files of which no plan is known
+        self._known = {_paths(table): _identity(table) for table in tables}
         plans = [query.imported.plan for query in queries if query.imported is not None]
         self._sources = {source for plan in plans for source in file_sources(plan)}
 

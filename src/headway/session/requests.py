@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -79,14 +80,23 @@ def take_requests(run: Run, act: Callable[[Request], None]) -> None:
         data = run.read_piece(name)
         run.remove_pieces([name])
         token = name.rpartition("/")[2]
-        try:
-            act(msgspec.json.decode(data, type=Request))
-        except HeadwayError as error:
-            _refuse(run, token, error)
-        except msgspec.DecodeError:
-            _refuse(run, token, WrongUsage("its driver does not know what it is asked"))
-        except Exception as error:  # noqa: BLE001 - such as of a Spark that is being stopped
-            _refuse(run, token, QueryFailed(f"its driver could not do it: {error!r}"))
+        serve(run, token, partial(_decoded, data, act))
+
+
+def _decoded(data: bytes, act: Callable[[Request], None]) -> None:
+    act(msgspec.json.decode(data, type=Request))
+
+
+def serve(run: Run, token: str, act: Callable[[], None]) -> None:
+    """Does what was asked for; who asked is told what went wrong."""
+    try:
+        act()
+    except HeadwayError as error:
+        _refuse(run, token, error)
+    except msgspec.DecodeError:
+        _refuse(run, token, WrongUsage("its driver does not know what it is asked"))
+    except Exception as error:  # noqa: BLE001 - such as of a Spark that is being stopped
+        _refuse(run, token, QueryFailed(f"its driver could not do it: {error!r}"))
 
 
 def _refuse(run: Run, token: str, error: HeadwayError) -> None:

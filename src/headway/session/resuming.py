@@ -35,6 +35,7 @@ TO_FINISH = "to_finish"
 MINI_BATCH = "mini_batch"
 MINI_BATCH_ENDED = "mini_batch_ended"
 IMAGE = "image"
+FALLBACK = "fallback"
 STATES, IMAGES = "states", "images"
 """Folders of a run."""
 IMAGE_VERSION = 1
@@ -116,7 +117,7 @@ class Resumed:
     def images(self) -> dict[str, QueryImage]:
         """What is known of all queries and shared steps that were not done."""
         found = {name: self.image_of(name) for name in self.plans}
-        steps = {f"step-{key[:12]}": self._image(plan, key=key) for key, plan in self.begun.items()}
+        steps = {_step_name(key): self._image(plan, key=key) for key, plan in self.begun.items()}
         return {name: image for name, image in found.items() if image is not None} | steps
 
     def _image(
@@ -132,6 +133,11 @@ class Resumed:
         origins = {name: self.origins[name] for name in names if name in self.origins}
         tables = self.tables if key is None else ()
         return QueryImage(plan, states, finished, total, origins, key, tables, seconds)
+
+
+def _step_name(key: str) -> str:
+    """Keys of different steps begin alike, with the settings that they are for."""
+    return f"step-{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}"
 
 
 def states_of(plan: QueryPlan) -> set[str]:
@@ -319,6 +325,7 @@ def resumed_from(run: Run, events: Sequence[Event]) -> Resumed:
     image: Mapping[str, Any] = {"piece": None, "progress": {}, "keys": {}, "offered": ()}
     pieces: list[str] = []
     forming: str | None = None
+    failed: set[str] = set()
     done_at: dict[str, float] = {}
     for event in events:
         data = event.data
@@ -329,6 +336,9 @@ def resumed_from(run: Run, events: Sequence[Event]) -> Resumed:
             done_at[event.query] = run.seconds_until(event) + options.get("planned_for", 0.0)
         elif event.kind == MINI_BATCH:
             forming = data.get("piece")
+            failed.clear()
+        elif event.kind == FALLBACK and "step" in data:
+            failed.add(data["step"])
         elif event.kind == MINI_BATCH_ENDED:
             forming = None
         elif event.kind == SHARED_DONE:
@@ -339,6 +349,7 @@ def resumed_from(run: Run, events: Sequence[Event]) -> Resumed:
             image = data
             states |= {name: kept_of(kept) for name, kept in data["states"].items()}
     formed = Formed() if forming is None else formed_from_json(run.read_piece(forming))
+    formed = replace(formed, steps=tuple(s for s in formed.steps if s.name not in failed))
     plans |= formed.ready(states)
     for piece in pieces:
         told = msgspec.json.decode(run.read_piece(piece))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -89,7 +90,8 @@ class SharedParts:
 
 class StepRunner:
     """Runs shared steps. `known` are results that an earlier driver has left, by their keys;
-    `execute` runs a query that is a part of a step, with its key."""
+    `execute` runs a query that is a part of a step, with its key; what is done within `planning`
+    counts as that."""
 
     def __init__(
         self,
@@ -100,6 +102,7 @@ class StepRunner:
         budget: float,
         known: Mapping[str, KeptResult],
         execute: Execute,
+        planning: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._run = run
         self._around = around
@@ -107,6 +110,7 @@ class StepRunner:
         self._checkpoints = checkpoints
         self._known = dict(known)
         self._execute = execute
+        self._planning = planning
         self._serves: dict[str, tuple[str, ...]] = {}
         self.budget = budget
         """Seconds that checkpoints may still take."""
@@ -184,8 +188,9 @@ class StepRunner:
             self.taken_over += 1
             return known
         wanted = self._around.settings.engine.name
-        made = planned_piece(piece, states, users, self._around.observed(), wanted)
-        arrow_schema(schema_of(piece.plan))  # what cannot be kept fails before it is run
+        with self._planning():
+            made = planned_piece(piece, states, users, self._around.observed(), wanted)
+            arrow_schema(schema_of(piece.plan))  # what cannot be kept fails before it is run
         self._serves[piece.name] = tuple(user.name for user in users)
         began = time.monotonic()
         kept, engine = self._execute(made, piece.key)
@@ -215,19 +220,23 @@ class StepRunner:
         """Of the run, that hold shared rows."""
         return [piece for kept in self._known.values() for piece in kept.pieces]
 
-    def note(self, plans: Mapping[str, QueryPlan]) -> None:
-        """What is left to do of queries, where that is not what the mini-batch began with, for a
-        driver that may have to go on from here."""
-        if plans:
-            told = {name: plan_to_builtins(plan) for name, plan in plans.items()}
+    def note(
+        self, plans: Mapping[str, QueryPlan], known: Mapping[str, QueryPlan] | None = None
+    ) -> None:
+        """What is left to do of queries, for a driver that may have to go on from here. What the
+        mini-batch began with is `known` to it."""
+        new = {name: plan for name, plan in plans.items() if plan != (known or {}).get(name)}
+        if new:
+            told = {name: plan_to_builtins(plan) for name, plan in new.items()}
             piece = self._write(msgspec.json.encode(told))
-            self._run.append(TO_FINISH, None, piece=piece, queries=list(plans))
+            self._run.append(TO_FINISH, None, piece=piece, queries=list(new))
 
     def begin(self, number: int, made: Formed, **told: Any) -> None:
         """A mini-batch, for a driver that may have to go on with it."""
-        piece = self._write(formed_to_json(made))
-        names = list(made.queries)
-        self._run.append(MINI_BATCH, None, number=number, queries=names, piece=piece, **told)
+        with self._planning():
+            piece = self._write(formed_to_json(made))
+            names = list(made.queries)
+            self._run.append(MINI_BATCH, None, number=number, queries=names, piece=piece, **told)
 
     def _write(self, data: bytes) -> str:
         piece = f"batch/{secrets.token_hex(6)}"

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headway.base.daemons import start_daemons
-from headway.base.errors import PlanNotImportable, RunInterrupted
+from headway.base.errors import HeadwayError, PlanNotImportable, RunInterrupted
 from headway.plan.nodes import QueryPlan, StateScan
 from headway.session.history import StoreSpeed
 from headway.session.keepers import BEGIN_SECONDS, LOOK_SECONDS, HeldState, Standing, state_prefix
@@ -68,7 +68,7 @@ class SparkKeeper:
         unless a subquery of the query is needed for that, or Spark is to remove the files of
         queries that have ended."""
         cleans = self._spark.conf.get(_CLEANING, "false") == "true"
-        if not cleans and not any(s.waits for s in self._running_plan().states.values()):
+        if not cleans and not any(state.waits for state in self._live_states()):
             stop()
 
     def settle(self, until: float | None, ended: Callable[[], bool]) -> None:
@@ -80,8 +80,7 @@ class SparkKeeper:
             if not awaited & running if awaited else time.monotonic() > patience:
                 return
             if until is not None:
-                states = self._running_plan().states.values()
-                written = sum(state.bytes or 0 for state in states)
+                written = sum(state.bytes or 0 for state in self._live_states())
                 if time.monotonic() + 2 * self._speed.seconds(written) >= until:
                     return
             # The last pipeline ends with the query; between two there is a moment without any.
@@ -206,18 +205,37 @@ class SparkKeeper:
     def _read(
         self, without: Collection[str]
     ) -> tuple[RunningPlan, QueryPlan, dict[StateScan, LiveState]] | None:
+        """None for a plan that has no form here, whatever reading it trips over."""
+        from headway.spark.executors import is_gone
         from headway.spark.running import read_running
 
-        running = self._running_plan(without)
         assert self._query.frame is not None or self._query.plan is not None
-        names = {number: self._name(state) for number, state in running.states.items()}
         try:
+            running = self._running_plan(without)
+            names = {number: self._name(state) for number, state in running.states.items()}
             plan, states = read_running(
                 self._spark, running, names, self._columns(), self._settings()
             )
         except PlanNotImportable:
             return None
+        except HeadwayError:
+            raise
+        except Exception:
+            if is_gone(self._spark):
+                raise
+            return None
         return running, plan, states
+
+    def _live_states(self) -> Collection[LiveState]:
+        """None for a plan that nobody can read."""
+        from headway.spark.executors import is_gone
+
+        try:
+            return self._running_plan().states.values()
+        except Exception:
+            if is_gone(self._spark):
+                raise
+            return ()
 
     def _running_plan(self, without: Collection[str] = ()) -> RunningPlan:
         from headway.spark.running import running_plan
@@ -285,7 +303,8 @@ class SparkKeeper:
             if stopped():
                 raise RunInterrupted(f"{scan.state} is not kept: there is no time for it")
             with going_first(self._spark, group):
-                frame = state_frame(self._spark, state, scan)
+                # Under the settings that the query itself runs under.
+                frame = state_frame(self._watch.frame.sparkSession, state, scan)
                 small = state.bytes is not None and state.bytes <= _COLLECTED_BYTES
                 keep = collect_result if small else write_result
                 return replace(

@@ -62,6 +62,32 @@ class Work:
         return (time.monotonic() - self.began) * max(0.0, 1.0 - self.share_done(standing) / done)
 
 
+class Haste:
+    """Those who need the machine, by a certain time where they said so. Safe from several
+    threads."""
+
+    def __init__(self) -> None:
+        self._demands: dict[object, float | None] = {}
+
+    def ask(self, until: float | None) -> object:
+        """What to withdraw when it is one's turn."""
+        demand = object()
+        self._demands[demand] = until
+        return demand
+
+    def withdraw(self, demand: object) -> None:
+        self._demands.pop(demand, None)
+
+    @property
+    def asked(self) -> bool:
+        return bool(self._demands)
+
+    def at_latest(self, until: float | None) -> float | None:
+        """The earliest of that time, and of those that are asked for."""
+        ends = (until, *list(self._demands.values()))
+        return min((end for end in ends if end is not None), default=None)
+
+
 def seconds_behind(standing: Standing) -> float | None:
     """That the states have taken to make, where all of that was seen."""
     seconds = [state.seconds for state in standing.states.values()]
@@ -77,18 +103,24 @@ def suspend(
     work: Work,
     stop: Callable[[], None],
     ended: Callable[[], bool],
+    haste: Haste,
     *,
     origins: bool = False,
 ) -> QueryImage | None:
     """The image of a query that is stopped for it: after the pipelines that are running, where it
-    is to `wait` for them. None when nothing of it can be kept, or when it was quicker. What cannot
-    be written `until` that time, with what makes it valid, is not in it."""
-    if until is not None:
-        until -= _reserve(until - time.monotonic(), speed)
+    is to `wait` for them, and nobody is in `haste`. None when nothing of it can be kept, or when it
+    was quicker. What cannot be written `until` that time, with what makes it valid, is not in
+    it."""
+
+    def waited_for() -> bool:
+        return ended() or haste.asked
+
     try:
         if wait:
-            keeper.settle(until, ended)
-            _await_cheaper(keeper, until, speed, work, ended)
+            end = _before(until, speed)
+            keeper.settle(end, waited_for)
+            _await_cheaper(keeper, end, speed, work, waited_for)
+        until = _before(haste.at_latest(until), speed)
         if ended():
             return None
         keeper.quiet(stop)
@@ -104,9 +136,12 @@ def suspend(
         stop()
 
 
-def _reserve(seconds: float, speed: StoreSpeed) -> float:
-    """The image itself and two events are written last."""
-    return min(_RESERVE * max(0.0, seconds), max(_RESERVE_SECONDS, 3 * speed.seconds(0.0)))
+def _before(until: float | None, speed: StoreSpeed) -> float | None:
+    """When the states are to be there: the image itself and two events are written last."""
+    if until is None:
+        return None
+    part = _RESERVE * max(0.0, until - time.monotonic())
+    return until - min(part, max(_RESERVE_SECONDS, 3 * speed.seconds(0.0)))
 
 
 def _await_cheaper(

@@ -59,7 +59,8 @@ def planned_again(
 ) -> list[PlannedQuery]:
     """The queries that are left, planned; those that are done need no plan. Commands were run
     when the run began, and are not run again. What was a DataFrame, or whose text means
-    something else here, is read from its plan; what had none is whatever its image says."""
+    something else here, is read from its plan; what had none is whatever its image says, or its
+    text with the settings that it had."""
     left = [query for query in queries if query.name not in resumed.results]
     for query in left:
         if _is_command(spark, query.sql):
@@ -73,7 +74,8 @@ def planned_again(
                 f"{run.run_id} has nothing to go on with it",
                 hint="run it again, and what is left of the other queries, in a new run",
             )
-    texts = [query for query in left if query.sql]
+    records = {record.name: record for record in run.manifest.queries}
+    texts = [_as_it_was(spark, q, records[q.name].settings) for q in left if q.sql]
     found = {each.name: each for each in plan(texts)} if texts else {}
     refuse_changed(run, known, present_tables(run, found.values()))
     here = PresentTables(known, found.values())
@@ -91,6 +93,20 @@ def planned_again(
         PlannedQuery(q.name, q.sql, None, deadline=q.deadline, priority=q.priority) for q in queries
     ]
     return [found.get(planned.name, planned) for planned in others]
+
+
+def _as_it_was(spark: SparkSession, query: Query, settings: Mapping[str, str] | None) -> Query:
+    """A query that has a text alone, which is read with the `settings` that it had."""
+    from headway.spark.catalyst import session_settings
+    from headway.spark.errors import named_error
+    from headway.spark.frames import frame_of_text
+
+    if query.plan is not None or settings is None or settings == session_settings(spark):
+        return query
+    try:
+        return replace(query, frame=frame_of_text(spark, query.sql, settings))
+    except Exception as error:
+        raise named_error(error) from error
 
 
 def _framed(spark: SparkSession, query: Query, here: PresentTables) -> Query:

@@ -12,6 +12,8 @@ from headway.plan.sources import FileSource, Source
 from headway.storage import fingerprint_files
 
 _MOST_BYTES = 256 << 20
+_PLAIN_PATH = re.compile(r"(?:file:|/)[^*?\[\]{}]*$")
+"""Without what DuckDB would take for a pattern."""
 
 
 def is_unique_key(source: Source, fields: tuple[str, ...]) -> bool:
@@ -21,7 +23,7 @@ def is_unique_key(source: Source, fields: tuple[str, ...]) -> bool:
     """
     if not isinstance(source, FileSource) or source.format != "parquet" or source.root is not None:
         return False
-    if not fields or not all(re.match(r"file:|/", file) for file in source.files):
+    if not fields or not all(_PLAIN_PATH.match(file) for file in source.files):
         return False
     try:
         found = tuple(fingerprint_files(source.files))
@@ -37,7 +39,14 @@ def _is_unique(files: tuple[str, ...], fields: tuple[str, ...], state: str) -> b
     paths = ", ".join(string_text(file.removeprefix("file:")) for file in files)
     names = ", ".join(map(quoted, fields))
     present = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in fields)
+    lower = ", ".join(string_text(name.lower()) for name in fields)
     with duckdb.connect(config={"threads": 2}) as connection:
+        alike = connection.execute(
+            f"SELECT 1 FROM parquet_schema([{paths}]) WHERE lower(name) IN ({lower}) "
+            "GROUP BY file_name, lower(name) HAVING count(*) > 1 LIMIT 1"
+        ).fetchall()
+        if alike:  # such as k and K, of which DuckDB would take the first
+            return False
         twice = connection.execute(
             f"SELECT 1 FROM read_parquet([{paths}]) WHERE {present} "
             f"GROUP BY {names} HAVING count(*) > 1 LIMIT 1"

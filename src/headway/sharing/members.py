@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from headway.plan.conjunctions import split_conjunction
 from headway.plan.expressions import Column, Expression, quote, substitute
+from headway.plan.meaning import SELDOM_CHANGED
 from headway.plan.nodes import (
     Aggregate,
     AggregateCall,
@@ -42,7 +43,8 @@ MATCHED = "\0matched"
 """In place of a field, none of which is called so: whether a left join has found a row."""
 _WHOLE_LINES = ("csv", "json")
 """Formats whose rows are judged by the fields that are asked for."""
-_CORRUPT = "_corrupt_record"
+_CORRUPT = "spark.sql.columnNameOfCorruptRecord"
+Settings = tuple[tuple[str, str], ...]
 _ANSI = ("spark.sql.ansi.enabled", "true")
 
 
@@ -75,7 +77,7 @@ class Member:
     """The groups of an aggregate, or all columns."""
     calls: tuple[AggregateCall, ...] | None = None
     """None where rows are not grouped."""
-    settings: tuple[tuple[str, str], ...] = ()
+    settings: Settings = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ def _refuse(node: Node, reason: str) -> NoReturn:
     raise _NoMember(node.kind, reason)
 
 
-def _member(query: str, node: Node, settings: tuple[tuple[str, str], ...]) -> Member | None:
+def _member(query: str, node: Node, settings: Settings) -> Member | None:
     """The member with this node on top; None for operators that are always above members."""
     if isinstance(node, Aggregate):
         ansi = _ANSI in settings
@@ -149,7 +151,7 @@ def _member(query: str, node: Node, settings: tuple[tuple[str, str], ...]) -> Me
     top = node.input if isinstance(node, Aggregate) else node
     if not isinstance(top, Project | Filter | Join | Scan):
         return None
-    tree = _Tree()
+    tree = _Tree(settings)
     columns = tree.collect(top)
     if isinstance(node, Aggregate):
         outputs = tuple(Named(k.name, _resolved(k.expression, columns, node)) for k in node.keys)
@@ -178,6 +180,7 @@ Columns = dict[str, Expression]
 class _Tree:
     """Collects what a tree of joins is made of."""
 
+    settings: Settings
     tables: list[Table] = field(default_factory=list)
     keys: list[JoinKey] = field(default_factory=list)
     conditions: list[Expression] = field(default_factory=list)
@@ -198,7 +201,7 @@ class _Tree:
         _refuse(node, "only tables, filters, projections and joins are shared")
 
     def _table(self, node: Scan) -> Columns:
-        if _is_judged_by_fields(node):
+        if _is_judged_by_fields(node, self.settings):
             _refuse(node, "which rows it has depends on the columns that are read")
         number = len(self.tables)
         fields = {c.field: replace(c.column, name=c.field) for c in node.columns}
@@ -274,14 +277,15 @@ def _if_matched(expression: Expression, number: int) -> Expression:
     return Expression(f"CASE WHEN {found} THEN {expression.text} END", expression.type, True)
 
 
-def _is_judged_by_fields(node: Scan) -> bool:
+def _is_judged_by_fields(node: Scan, settings: Settings) -> bool:
     """Whether other rows, or other values, come of a scan that reads more columns."""
     source = node.source
     if not isinstance(source, FileSource) or source.format not in _WHOLE_LINES:
         return False
     told = {key.lower(): value for key, value in source.options}
     permissive = told.get("mode", "PERMISSIVE").upper() == "PERMISSIVE"
-    named = "columnnameofcorruptrecord" in told or _CORRUPT in (source.schema or "")
+    corrupt = dict(settings).get(_CORRUPT, SELDOM_CHANGED[_CORRUPT])
+    named = "columnnameofcorruptrecord" in told or corrupt.lower() in (source.schema or "").lower()
     return not permissive or named
 
 

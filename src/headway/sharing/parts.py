@@ -96,7 +96,8 @@ def _extreme(call: AggregateCall, argument: Expression | None) -> Whole | None:
 
 
 def _average(call: AggregateCall, argument: Expression | None) -> Whole | None:
-    """Of decimals and whole numbers, whose sums are exact."""
+    """Of decimals and whole numbers, whose sums are exact. Spark rounds every bigint to a double
+    before it adds it."""
     if argument is None:
         return None
     counted = Part("count", argument, "bigint")
@@ -117,9 +118,7 @@ def _average(call: AggregateCall, argument: Expression | None) -> Whole | None:
             return f"CASE WHEN ({merged[1].text} > 0L) THEN {value} END"
 
         return Whole((summed, counted), (("sum", merged_type), ("sum", "bigint")), decimal)
-    if argument.type == "bigint":
-        return _average_of_bigints(argument, counted)
-    if argument.type not in _WHOLE:
+    if argument.type not in _WHOLE or argument.type == "bigint":
         return None
     summed = Part("sum", argument, "bigint")
 
@@ -128,21 +127,6 @@ def _average(call: AggregateCall, argument: Expression | None) -> Whole | None:
         return f"CASE WHEN ({merged[1].text} > 0L) THEN {value} END"
 
     return Whole((summed, counted), (("sum", "bigint"), ("sum", "bigint")), whole)
-
-
-def _average_of_bigints(argument: Expression, counted: Part) -> Whole:
-    """Their sum may overflow where the average does not: the upper and the lower half of their bits
-    are summed apart, and added up as doubles, which Spark computes the average of."""
-    upper = Expression(f"shiftright({argument.text}, 32)", "bigint")
-    lower = Expression(f"({argument.text} & 4294967295L)", "bigint")
-    parts = (Part("sum", upper, "bigint"), Part("sum", lower, "bigint"), counted)
-
-    def whole(merged: tuple[Expression, ...]) -> str:
-        high, low, count = (f"CAST({each.text} AS DOUBLE)" for each in merged)
-        value = f"(((4.294967296E9D * {high}) + {low}) / {count})"
-        return f"CASE WHEN ({merged[2].text} > 0L) THEN {value} END"
-
-    return Whole(parts, (("sum", "bigint"),) * 3, whole)
 
 
 _WHOLES: dict[str, Callable[[AggregateCall, Expression | None], Whole | None]] = {

@@ -567,7 +567,7 @@ public final class RunningPlan {
 
     /** Whether its rows are parts of groups, which only a final aggregate above it may read. */
     private static boolean isPartial(QueryStageExec stage) {
-        SparkPlan node = below(below(stage));
+        SparkPlan node = below(unreused(stage.plan()));
         while (node instanceof org.apache.spark.sql.execution.WholeStageCodegenExec
             || node instanceof org.apache.spark.sql.execution.InputAdapter) {
             node = below(node);

@@ -22,7 +22,7 @@ from headway.plan.reuse import share_equal_subplans
 from headway.plan.sources import Source
 from headway.plan.statistics import TableStatistics
 from headway.spark.operators import FileSources, OperatorReader
-from headway.spark.tree import Handle, optimised_tree
+from headway.spark.tree import Handle, optimised_tree, sequence
 from headway.spark.tree_text import Analysed, about, settings_of
 
 _SETTINGS = (*MEANING, *SELDOM_CHANGED)
@@ -42,6 +42,8 @@ _SESSION_COMMANDS = (
     "SetCommand",
     "SetCatalogAndNamespace",
 )
+_AROUND_STATEMENTS = ("UnresolvedWith", "Union")
+"""What the parser puts around what is to be done: common tables, several inserts."""
 _EXCLUDED_KEY = "spark.sql.optimizer.excludedRules"
 _MOST_COPIES = 8
 _copies: OrderedDict[str, Handle] = OrderedDict()
@@ -107,12 +109,22 @@ def is_action(spark: SparkSession, text: str) -> bool:
     What only changes the session, such as a temporary view, does not count.
     """
     jvm: Any = spark._jvm
-    parsed = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
-    if str(parsed.getClass().getSimpleName()) in _SESSION_COMMANDS:
-        return False
     kinds = ("Command", "ParsedStatement")
     names = (f"org.apache.spark.sql.catalyst.plans.logical.{kind}" for kind in kinds)
-    return any(jvm.java.lang.Class.forName(name).isInstance(parsed) for name in names)
+    acting = [jvm.java.lang.Class.forName(name) for name in names]
+
+    def acts(parsed: Handle) -> bool:
+        name = str(parsed.getClass().getSimpleName())
+        if name in _AROUND_STATEMENTS:
+            return any(map(acts, sequence(parsed.children())))
+        return name not in _SESSION_COMMANDS and any(kind.isInstance(parsed) for kind in acting)
+
+    return acts(spark._jsparkSession.sessionState().sqlParser().parsePlan(text))
+
+
+def is_command(frame: DataFrame) -> bool:
+    """Whether Spark has done what it says when it was made."""
+    return analyse(frame)[1].is_command
 
 
 def _import(

@@ -28,17 +28,37 @@ FIRST_POOL = "headway-first"
 
 
 @contextmanager
-def going_first(spark: SparkSession, name: str) -> Iterator[None]:
-    """The jobs of this thread in a group of their own, ahead of the queries that are running."""
+def job_group(spark: SparkSession, name: str) -> Iterator[None]:
+    """The jobs of this thread in a group of their own."""
     context = spark.sparkContext
-    context.setJobGroup(name, f"Headway: {name}")
-    context.setLocalProperty("spark.scheduler.pool", FIRST_POOL)
+    context.setJobGroup(name, f"Headway: {name}", interruptOnCancel=True)
     try:
         yield
     finally:
         with suppress(Exception):
             context._jsc.clearJobGroup()
-            context.setLocalProperty("spark.scheduler.pool", None)
+
+
+@contextmanager
+def going_first(spark: SparkSession, name: str) -> Iterator[None]:
+    """The same, ahead of the queries that are running."""
+    context = spark.sparkContext
+    with job_group(spark, name):
+        context.setLocalProperty("spark.scheduler.pool", FIRST_POOL)
+        try:
+            yield
+        finally:
+            with suppress(Exception):
+                context.setLocalProperty("spark.scheduler.pool", None)
+
+
+def cancel_jobs(spark: SparkSession, group: str) -> None:
+    """All of a group. A query is many jobs: those that it has not started yet are to stay away as
+    well."""
+    try:
+        spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
+    except Exception as error:
+        raise named_error(error) from error
 
 
 class SparkEngine:
@@ -76,7 +96,7 @@ class SparkEngine:
         try:
             context.setJobGroup(group, f"Headway run {run.run_id}: {query}", interruptOnCancel=True)
             watch = QueryWatch(frame, group)
-            started(watch, lambda: self._cancel(group))
+            started(watch, lambda: cancel_jobs(self.spark, group))
             if not has_arrow_form(frame.schema):
                 return discard_result(frame)
             if large and keep:
@@ -98,10 +118,3 @@ class SparkEngine:
                 raise
             # Larger than anybody thought, and than the driver takes.
             return write_result(frame, run, query, running=watch.follow)
-
-    def _cancel(self, group: str) -> None:
-        # A query is many jobs: those that it has not started yet are to stay away as well.
-        try:
-            self.spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
-        except Exception as error:
-            raise named_error(error) from error

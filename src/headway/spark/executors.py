@@ -53,6 +53,15 @@ def is_local(spark: SparkSession) -> bool:
     return bool(spark.sparkContext._jsc.sc().isLocal())
 
 
+def is_gone(spark: SparkSession) -> bool:
+    """Whether its context was stopped, or its JVM has died."""
+    try:
+        context = spark.sparkContext._jsc
+        return context is None or bool(context.sc().isStopped())
+    except SPARK_GONE:
+        return True
+
+
 def leaving_executors(spark: SparkSession) -> tuple[frozenset[str], bool]:
     """Those that were told that their machines are being taken away, and whether these are all
     that there are. Where only some were, what they have is made up for on the others."""

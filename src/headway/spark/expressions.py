@@ -283,11 +283,23 @@ def _in(reader: ExpressionReader, tree: Tree) -> str:
 
 def _in_set(reader: ExpressionReader, tree: Tree) -> str:
     child = tree.children[0]
+    ddl = reader.type_of(child)
+    if ddl == "timestamp":
+        texts = [_moment(value) for value in sequence(tree.handle.hset().toSeq())]
+        if None in texts:
+            raise refused(tree, "a moment beyond year 9999 has no text")
+        return f"({reader.text(child)} IN ({', '.join(map(str, texts))}))"
+    if "timestamp" in ddl and ddl != "timestamp_ntz":
+        raise refused(tree, f"constants of the type {ddl} have no text that keeps their moment")
     prefix = f"({child.handle.sql()} IN "
     text = str(tree.handle.sql())
     if not text.startswith(prefix):
         raise refused(tree, "its values have no text")
     return f"({reader.text(child)} IN {text.removeprefix(prefix)}"
+
+
+def _moment(microseconds: Any) -> str | None:
+    return "NULL" if microseconds is None else timestamp_text(int(microseconds), zoned=True)
 
 
 def _case(reader: ExpressionReader, tree: Tree) -> str:

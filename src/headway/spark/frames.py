@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headway.base.errors import InternalError, PlanNotRunnable
+from headway.plan.meaning import SELDOM_CHANGED
 from headway.plan.nodes import QueryPlan, Scan, StateScan
 from headway.plan.sources import FileSource, RangeSource
 from headway.plan.spark_sql import to_spark_sql
@@ -60,13 +61,22 @@ def frame_of(
     return frame
 
 
+def frame_of_text(spark: SparkSession, text: str, settings: Mapping[str, str]) -> DataFrame:
+    """What the text means in a session whose plans carry these settings."""
+    return _session_with(spark, {**SELDOM_CHANGED, **settings}).sql(text)
+
+
 def _session_for(spark: SparkSession, plan: QueryPlan) -> SparkSession:
-    """A session beside `spark` with all of its settings, and those that the plan's texts need.
+    return _session_with(spark, {**dict(plan.settings), **_READING})
+
+
+def _session_with(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A session beside `spark` with all of its settings, and these.
 
     Its views go with it, and nobody else sees them.
     """
     session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
-    for key, value in (*plan.settings, *_READING.items()):
+    for key, value in settings.items():
         session.conf.set(key, value)
     return session
 

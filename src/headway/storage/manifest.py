@@ -20,12 +20,14 @@ OLDEST_RUN_FORMAT_VERSION = 1
 
 
 class QueryRecord(msgspec.Struct, frozen=True):
-    """`plan` is the plan's JSON as plain values; without one, `not_imported` says why."""
+    """`plan` is the plan's JSON as plain values; without one, `not_imported` says why, and
+    `settings` are those that its text is to be read with."""
 
     name: str
     sql: str
     plan: dict[str, Any] | None = None
     not_imported: str | None = None
+    settings: dict[str, str] | None = None
 
 
 class TableRecord(msgspec.Struct, frozen=True):

@@ -179,6 +179,9 @@ class _Maker:
             node = Filter(node, self._across(node))
         if self._rng.random() < 0.75:
             node = self._grouped(node)
+            if self._rng.random() < 0.25:
+                least = self._rng.randint(1, 4)
+                node = Filter(node, condition(f"({quote(f'rows{self._suffix}')} > {least}L)"))
         else:
             node = Project(node, tuple(self._some(node)))
         if self._rng.random() < 0.3:

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from headway.base.errors import WrongUsage
 from headway.session import Query, RunHandle, Session
+from headway.session.executing import QUERY_STARTED
 from headway.session.keeping import Running
 from headway.session.pipelined import ExecutionWatch
 from headway.session.resuming import IMAGE
-from headway.session.runs import QUERY_STARTED
 from headway.session.suspending import Suspension
 from headway.spark.adaptive import QueryWatch
 from headway.spark.running import running_plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from headway.cli import options
+from headway.cli.commands.suspend import newest_image, print_not_kept
 from headway.cli.output import duration_text, print_json, stdout
 from headway.cli.requests import ask_until, check_status
 from headway.cli.steps import spinner
@@ -32,7 +33,8 @@ def pause(
     began = time.monotonic()
     with spinner(f"pausing run {found}", quiet=quiet):
         status = ask_until(run, Request("pause"), ("running",))
-    _tell(found, status, time.monotonic() - began, json=json)
+    not_kept = newest_image(run)["not_kept"] if status == "paused" else []
+    _tell(found, status, time.monotonic() - began, not_kept, json=json)
 
 
 def continue_run(
@@ -51,11 +53,13 @@ def continue_run(
     began = time.monotonic()
     with spinner(f"letting run {found} go on", quiet=quiet):
         status = ask_until(run, Request("continue"), ("paused",))
-    _tell(found, status, time.monotonic() - began, json=json)
+    _tell(found, status, time.monotonic() - began, [], json=json)
 
 
-def _tell(run_id: str, status: str, seconds: float, *, json: bool) -> None:
+def _tell(run_id: str, status: str, seconds: float, not_kept: list[str], *, json: bool) -> None:
     if json:
-        print_json({"run": run_id, "status": status, "seconds": round(seconds, 3)})
+        told = {"run": run_id, "status": status, "seconds": round(seconds, 3)}
+        print_json({**told, "not_kept": not_kept})
     else:
         stdout().print(f"run {run_id} is {status} after {duration_text(seconds)}")
+        print_not_kept(not_kept, "continued", stdout())

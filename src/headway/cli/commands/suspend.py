@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,7 @@ from headway.storage import Run
 
 _PATIENCE = 30.0
 """For a driver that has let its time pass."""
+_NO_IMAGE: Mapping[str, Any] = {"states": {}, "progress": {}, "not_kept": []}
 
 
 def suspend(
@@ -71,12 +73,7 @@ def suspend_run(run: Run, *, wait: bool, within: float | None, quiet: bool) -> d
             hint=f"look at process {run.driver().pid} of {run.driver().host}; what it keeps "
             "while it runs can be resumed with --take-over",
         )
-    images = [event.data for event in run.events() if event.kind == IMAGE]
-    image = (
-        images[-1]
-        if images and status == "suspended"
-        else {"states": {}, "progress": {}, "not_kept": []}
-    )
+    image = newest_image(run) if status == "suspended" else _NO_IMAGE
     sizes = {name: kept["bytes"] for name, kept in image["states"].items()}
     return {
         "run": run.run_id,
@@ -89,6 +86,18 @@ def suspend_run(run: Run, *, wait: bool, within: float | None, quiet: bool) -> d
     }
 
 
+def newest_image(run: Run) -> Mapping[str, Any]:
+    """What its driver said when it kept the states of the queries."""
+    images = [event.data for event in run.events() if event.kind == IMAGE]
+    return images[-1] if images else _NO_IMAGE
+
+
+def print_not_kept(names: Collection[str], when: str, console: Console) -> None:
+    if names:
+        told = f"nothing could be kept of {', '.join(names)}: {when}, it begins anew"
+        console.print(told, style="yellow")
+
+
 def print_suspended(told: dict[str, Any], console: Console) -> None:
     spent = duration_text(told["seconds"])
     if told["status"] != "suspended":
@@ -99,6 +108,4 @@ def print_suspended(told: dict[str, Any], console: Console) -> None:
         return
     kept = f"{plural(len(told['states']), 'state')} of {bytes_text(told['bytes'])}"
     console.print(f"run {told['run']} is suspended after {spent}, with {kept}")
-    if told["not_kept"]:
-        names = ", ".join(told["not_kept"])
-        console.print(f"nothing could be kept of {names}: resumed, it begins anew", style="yellow")
+    print_not_kept(told["not_kept"], "resumed", console)

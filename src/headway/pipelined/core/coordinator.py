@@ -96,9 +96,11 @@ class Coordinator:
         row = self._state.tables.channels[channel]
         return channel in self._state.supply.repeating or bool(row.epoch and row.ended is not None)
 
-    def owners(self) -> dict[ChannelId, str]:
-        """The worker of every channel that has one."""
-        return {channel: row.worker for channel, row in self._state.tables.channels.items()}
+    def owners(self) -> dict[ChannelId, tuple[str, int]]:
+        """The worker of every channel that has one, and the channel's epoch there: one that begins
+        anew has another."""
+        channels = self._state.tables.channels
+        return {channel: (row.worker, row.epoch) for channel, row in channels.items()}
 
     def handle(self, event: Event) -> list[Command]:
         state = self._state

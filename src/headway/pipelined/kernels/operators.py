@@ -13,6 +13,7 @@ from headway.pipelined.kernels.translate import translate
 from headway.pipelined.kernels.typed import Translated
 from headway.pipelined.kernels.types import check_type
 from headway.pipelined.kernels.windows import window_call
+from headway.pipelined.programs import BATCH, ROW_NUMBER
 from headway.plan.expressions import Column, Expression
 from headway.plan.graph import walk
 from headway.plan.meaning import SELDOM_CHANGED
@@ -68,6 +69,13 @@ def input_schema(node: Node) -> dict[str, Column]:
 
 
 def _columns(node: Node, settings: Mapping[str, str]) -> Iterator[_Check]:
+    fields = [column.field for column in node.columns] if isinstance(node, Scan) else []
+    values = [text for row in node.rows for text in row] if isinstance(node, Values) else []
+    texts = [*node.column_names, *fields, *values, *(each.text for each in node.expressions())]
+    if any(BATCH.strip('"') in text for text in texts):
+        yield from _refuse(f"the text {BATCH}", "it stands for something else in the kernels")
+    if any(field.lower() == ROW_NUMBER for field in fields):
+        yield from _refuse(f"a column {ROW_NUMBER}", "DuckDB numbers the rows of files under it")
     for column in node.schema:
         yield lambda column=column: check_type(column.type, settings)  # type: ignore[misc]
 

@@ -8,7 +8,13 @@ from pathlib import Path
 import msgspec
 
 from headway.pipelined.kernels.typed import quoted, string_text
-from headway.pipelined.programs import Dataflow, FileRange, NumberRange, TableInput
+from headway.pipelined.programs import (
+    ROW_NUMBER,
+    Dataflow,
+    FileRange,
+    NumberRange,
+    TableInput,
+)
 
 
 def folders_of(dataflow: Dataflow) -> list[str]:
@@ -67,8 +73,7 @@ def _file_sources(ranges: list[FileRange]) -> list[tuple[str, tuple[str, ...]]]:
             continue
         rows = f"BETWEEN {each.first} AND {each.first + each.rows - 1}"
         text = (
-            f"(SELECT * FROM read_parquet([{path}], file_row_number = true) "
-            f"WHERE file_row_number {rows})"
+            f"(SELECT * FROM read_parquet([{path}], {ROW_NUMBER} = true) WHERE {ROW_NUMBER} {rows})"
         )
         sources.append((text, each.missing))
     return [(f"read_parquet([{', '.join(w)}])", m) for m, w in whole.items()] + sources
