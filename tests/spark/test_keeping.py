@@ -24,6 +24,7 @@ from headway.session.resuming import IMAGE
 from headway.session.workers import Workers
 from headway.storage import Run
 from headway.testing.suspensions import (
+    ATTEMPTS,
     NOW,
     QUERY,
     await_stages,
@@ -105,7 +106,7 @@ def test_a_snapshot_is_what_is_left_of_a_lost_driver(
 
 def test_what_is_kept_is_not_written_again(make_session: Callable[..., Session]) -> None:
     session = make_session()
-    for _ in range(5):
+    for _ in range(ATTEMPTS):
         handle = session.run(SLOW)
         assert await_stages(handle, 2)
         (first,) = handle.snapshot().values()
@@ -145,7 +146,7 @@ def test_the_pipelined_engine_is_kept_while_it_goes_on(
     with headway_session(spark.newSession(), workers=workers, store_url=str(store)) as session:
         session.tables(workload_data("tpch"))
         expected = session.spark.sql(text).toArrow()
-        for _ in range(8):
+        for _ in range(ATTEMPTS):
             handle = session.run(text)
             images: Any = {}
             while not handle.finished and not any(each.states for each in images.values()):
@@ -468,7 +469,7 @@ def test_the_same_tables_elsewhere(
 def test_a_shared_step_is_not_begun_again(make_session: Callable[..., Session]) -> None:
     session = make_session()
     texts = {f"q{n}": QUERY.replace("where", f"where l_quantity > {n} and") for n in range(4)}
-    for _ in range(5):
+    for _ in range(ATTEMPTS):
         handle = session.batch([session.sql(text, name=name) for name, text in texts.items()])
         if not await_stages(handle, 2):
             handle.wait()

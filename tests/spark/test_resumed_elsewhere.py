@@ -17,6 +17,7 @@ from headway.session import Session
 from headway.session import session as headway_session
 from headway.storage import Run
 from headway.testing.suspensions import (
+    ATTEMPTS,
     NOW,
     await_stages,
     goes_on,
@@ -102,7 +103,7 @@ def test_a_data_frame_goes_on_in_another_session(at: Elsewhere, tmp_path: Path) 
     frame = session.spark.sql(TEXT)
     expected = frame.toArrow()
     waiting = session.dataframe(session.spark.table("numbers").groupBy().count(), name="waiting")
-    for _ in range(5):
+    for _ in range(ATTEMPTS):
         handle = session.run([session.dataframe(frame.select("*"), name="first"), waiting])
         if suspend_after(handle, 1):
             break
@@ -151,7 +152,7 @@ def test_a_data_frame_that_is_done_does_not_hold_up_the_others(
 ) -> None:
     session = at(write_numbers(tmp_path / "numbers"))
     expected = session.spark.sql(TEXT).toArrow()
-    for _ in range(5):
+    for _ in range(ATTEMPTS):
         small = session.dataframe(doubled(session.spark.range(3)), name="small")
         handle = session.run([small, session.sql(TEXT, name="large")])
         while handle.progress()[0].status != "done" and not handle.finished:
@@ -188,7 +189,7 @@ def test_texts_mean_what_they_meant(at: Elsewhere, tmp_path: Path) -> None:
         TEXT,
         LATER,
     )
-    for _ in range(5):
+    for _ in range(ATTEMPTS):
         handle = session.run(
             session.sql(text, name=f"q{number}") for number, text in enumerate(statements)
         )
@@ -219,7 +220,7 @@ def test_what_has_a_text_alone_means_what_it_meant(at: Elsewhere, tmp_path: Path
         (select hour(timestamp_seconds(k)) as h, length(uuid()) as u from others)
         where u = 36 group by h order by h"""
     statements = ("set time zone 'Asia/Tokyo'", TEXT, text)
-    for _ in range(5):
+    for _ in range(ATTEMPTS):
         session.spark.conf.set("spark.sql.session.timeZone", zone)
         handle = session.run(
             session.sql(statement, name=f"q{number}") for number, statement in enumerate(statements)

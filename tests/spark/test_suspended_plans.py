@@ -21,6 +21,7 @@ from headway.session import session as headway_session
 from headway.spark.adaptive import QueryWatch
 from headway.spark.running import stages_of
 from headway.testing.suspensions import (
+    ATTEMPTS,
     NOW,
     await_stages,
     goes_on,
@@ -32,9 +33,8 @@ from headway.testing.suspensions import (
 )
 
 ROWS = 120_000
-ATTEMPTS = 2
-FIRST_ATTEMPTS = 30
-"""Until a query was stopped at all: some take only a moment after their first stage."""
+MORE_ATTEMPTS = 2
+"""After the stage that a query was stopped at before: it may have no more."""
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ def test_a_plan_that_nobody_can_read_holds_nobody_up(session: Session) -> None:
     handle = suspended(session, behind, 1)
     assert goes_on(session, handle.id).equals(session.spark.sql(behind).toArrow())
     queries = [session.sql(text, name=name) for name, text in texts.items()]
-    for _ in range(5):
+    for _ in range(ATTEMPTS):
         handle = session.run(queries)
         while not handle.finished and not running_of(handle):
             time.sleep(0.005)
@@ -187,7 +187,7 @@ def test_stopped_after_every_stage(session: Session, kind: str) -> None:
     expected = session.spark.sql(KINDS[kind]).toArrow().to_pylist()
     stopped = kept = 0
     for stages in count(1):
-        for _ in range(ATTEMPTS if stopped else FIRST_ATTEMPTS):
+        for _ in range(MORE_ATTEMPTS if stopped else ATTEMPTS):
             handle = session.run(KINDS[kind])
             if suspend_after(handle, stages):
                 break

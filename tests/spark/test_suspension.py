@@ -33,6 +33,7 @@ from headway.session.suspending import Suspension
 from headway.session.workers import Workers
 from headway.storage import Run, list_runs, open_store
 from headway.testing.suspensions import (
+    ATTEMPTS,
     NOW,
     QUERY,
     await_sides,
@@ -137,7 +138,7 @@ def test_what_cannot_be_written_in_time_is_left(
 
 def test_again_and_again(session: Session) -> None:
     """The second time what was kept the first time and not yet read stays where it is."""
-    for _ in range(5):
+    for _ in range(ATTEMPTS):
         first = suspended(session, QUERY, 2)
         second = session.resume(first.id)
         if suspend_after(second, 1):
@@ -218,7 +219,7 @@ def of_workers(session: Session, workers: Workers) -> Iterator[Session]:
 def test_the_pipelined_engine_is_suspended_again_and_again(of_workers: Session) -> None:
     """What was kept the first time serves the third driver."""
     expected = of_workers.spark.sql(WORKLOADS["tpch"].queries()["q21"]).toArrow()
-    for _ in range(5):
+    for _ in range(ATTEMPTS):
         first = _suspended_channels(of_workers)
         second = of_workers.resume(first.id)
         if _suspend_channels_after(second, 1):
@@ -235,7 +236,7 @@ def test_the_pipelined_engine_keeps_what_fits_into_the_time(of_workers: Session)
     handle = _suspended_channels(of_workers, Suspension(wait=False, within=30.0))
     assert same_rows(goes_on(of_workers, handle.id), expected)
     assert resumed_with(of_workers.store, handle.id), "it began anew"
-    for _ in range(5):
+    for _ in range(ATTEMPTS):
         late = of_workers.run(WORKLOADS["tpch"].queries()["q21"])
         assert not _suspend_channels_after(late, 2, Suspension(wait=False, within=0.0))
         if Run.open(of_workers.store, late.id).summary().status == "suspended":
@@ -249,7 +250,7 @@ def test_the_pipelined_engine_keeps_what_fits_into_the_time(of_workers: Session)
 def test_the_pipelined_engine_pauses(of_workers: Session) -> None:
     text = WORKLOADS["tpch"].queries()["q21"]
     expected = of_workers.spark.sql(text).toArrow()
-    for _ in range(5):
+    for _ in range(ATTEMPTS):
         handle = of_workers.run(text)
         if await_sides(handle, 2):
             with suppress(WrongUsage):
@@ -269,7 +270,7 @@ def test_the_pipelined_engine_pauses(of_workers: Session) -> None:
 def test_queries_that_had_not_begun_begin(session: Session) -> None:
     texts = {"first": QUERY, "second": "select count(*) as n from nation"}
     queries = [session.sql(text, name=name) for name, text in texts.items()]
-    for _ in range(5):
+    for _ in range(ATTEMPTS):
         handle = session.run(queries)
         if suspend_after(handle, 1):
             break
@@ -343,7 +344,7 @@ def test_commands_are_not_run_again(session: Session) -> None:
     try:
         # One before the query, and one behind it, which has not been come to.
         texts = ["insert into written values (1)", QUERY, "insert into written values (2)"]
-        for _ in range(5):
+        for _ in range(ATTEMPTS):
             handle = session.run(texts)
             if suspend_after(handle, 2):
                 break
@@ -384,7 +385,7 @@ def test_other_data_is_refused(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_batch_goes_on(session: Session) -> None:
     texts = {f"q{n}": QUERY.replace("where", f"where l_quantity > {n} and") for n in range(4)}
     queries = [session.sql(text, name=name) for name, text in texts.items()]
-    for _ in range(5):
+    for _ in range(ATTEMPTS):
         handle = session.batch(queries)
         while not handle._running and not handle.finished:
             time.sleep(0.005)

@@ -35,6 +35,7 @@ from headway.session.resuming import _ImageRecord
 from headway.session.spark_keeper import SparkKeeper
 from headway.storage import Run, list_runs, open_store
 from headway.testing.suspensions import (
+    ATTEMPTS,
     NOW,
     QUERY,
     await_stages,
@@ -79,7 +80,7 @@ def test_a_driver_that_is_lost_at_any_step(
     with opened(tmp_path / "store") as session:
         store = watched(session)
         expected = session.spark.sql(QUERY).toArrow()
-        for _ in range(5):
+        for _ in range(ATTEMPTS):
             handle = session.run(QUERY)
             if await_stages(handle, 2):
                 store.before = copy
@@ -156,7 +157,7 @@ def test_a_store_that_fails_loses_nothing(opened: Opened, tmp_path: Path) -> Non
 def suspended_unless_full(session: Session, after: int) -> RunHandle:
     """A run that is asked to suspend while the store takes so many changes, and no more."""
     store = watched(session)
-    for _ in range(5):
+    for _ in range(ATTEMPTS):
         handle = session.run(QUERY)
         if not await_stages(handle, 2):
             continue
@@ -239,7 +240,7 @@ def test_a_disk_that_fails_for_a_while(
     monkeypatch.setattr(SparkKeeper, "_write", failing_write)
     with opened(disk / "store") as session:
         expected = session.spark.sql(QUERY).toArrow()
-        for _ in range(8):
+        for _ in range(ATTEMPTS):
             handle = session.run(QUERY)
             if not await_stages(handle, 1):
                 continue
@@ -280,7 +281,7 @@ def test_a_worker_that_is_killed_while_it_is_asked(
         return extract(keeper, *arguments)
 
     monkeypatch.setattr(PipelinedKeeper, "_extract", kill_and_extract)
-    for _ in range(8):
+    for _ in range(ATTEMPTS):
         handle = session.run(text)
         while not handle.finished and not killed:
             for running in running_of(handle):

@@ -21,6 +21,8 @@ from headway.storage import ReliableStore, Run
 from headway.storage.runs import ALIVE
 
 NOW = Suspension(wait=False)
+ATTEMPTS = 30
+"""To stop a query in time: some take only a moment after the stage that is waited for."""
 QUERY = """
 select n_name, o_orderpriority, sum(l_extendedprice * (1 - l_discount)) as revenue,
        avg(l_quantity) as quantity, count(*) as n
@@ -79,7 +81,7 @@ def suspend_after(handle: RunHandle, stages: int, how: Suspension = NOW) -> bool
 
 def suspended(session: Session, text: str | Query, stages: int, how: Suspension = NOW) -> RunHandle:
     """A run of the query that was stopped after so many stages."""
-    for _ in range(5):
+    for _ in range(ATTEMPTS):
         handle = session.run(text)
         if suspend_after(handle, stages, how):
             return handle
