@@ -130,7 +130,7 @@ class _Bench:
     def report(self) -> dict[str, Any]:
         ended_first = dict(self._migrations.ended_first)
         return {
-            **report_of(self._migrations.found),
+            **report_of(self._migrations.found, self._migrations.ended_at_half),
             "ended_before_they_were_stopped": ended_first,
             **self.found,
         }
