@@ -7,9 +7,9 @@ queries it has run before, and none of what is left of one, while a driver elsew
 neither.
 
 Long queries are stopped as the command does it by itself, after the pipelines that are running, and
-in the middle at once as well. Where finishing a query is quicker than moving it, the command lets it
-come to its end: that is no migration, but an answer to whoever asked for one, and compared with a
-restart like the others.
+in the middle at once as well. Where finishing a query is quicker than moving it, the command lets
+it come to its end: that is no migration, but an answer to whoever asked for one, and compared with
+a restart like the others.
 """
 
 from __future__ import annotations
