@@ -111,23 +111,29 @@ class Routines:
         self._closed = threading.Event()
 
     def every(self, seconds: float, act: Callable[[], None]) -> None:
-        """Begins at once. What fails, such as a store that cannot be reached, is tried again."""
-        self._start(seconds, act, once=False)
+        """From then on: a run that is over sooner needs none of it. What fails, such as a store that
+        cannot be reached, is tried again."""
 
-    def until_done(self, seconds: float, act: Callable[[], None]) -> None:
-        """Until it does not fail."""
-        self._start(seconds, act, once=True)
-
-    def _start(self, seconds: float, act: Callable[[], None], *, once: bool) -> None:
         def work() -> None:
-            while True:
+            while not self._closed.wait(seconds):
                 with suppress(Exception):
                     act()
-                    if once:
-                        return
-                if self._closed.wait(seconds):
-                    return
 
+        self._start(work)
+
+    def until_done(self, seconds: float, act: Callable[[], None]) -> None:
+        """At once, and until it does not fail."""
+
+        def work() -> None:
+            while not self._closed.is_set():
+                with suppress(Exception):
+                    act()
+                    return
+                self._closed.wait(seconds)
+
+        self._start(work)
+
+    def _start(self, work: Callable[[], None]) -> None:
         threading.Thread(target=work, daemon=True, name="headway-beside").start()
 
     def close(self) -> None:

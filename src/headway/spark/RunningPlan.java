@@ -40,6 +40,8 @@ public final class RunningPlan {
     private final java.util.IdentityHashMap visited = new java.util.IdentityHashMap();
     private final java.util.IdentityHashMap held = new java.util.IdentityHashMap();
     private final java.util.Map subqueries = new java.util.HashMap();
+    private final java.util.List planned = new java.util.ArrayList();
+    private final java.util.List unplanned = new java.util.ArrayList();
     private final java.util.List states = new java.util.ArrayList();
     private final java.util.List origins = new java.util.ArrayList();
     private final java.util.List unfinished = new java.util.ArrayList();
@@ -76,6 +78,7 @@ public final class RunningPlan {
             }
             plan.findHeld(logical);
             plan.findAlike(logical);
+            plan.findAlikeSubqueries();
             if (newest(query.executedPlan()) == before) {
                 break;
             }
@@ -625,6 +628,24 @@ public final class RunningPlan {
         }
     }
 
+    /** The same for subqueries: one that Spark has not planned, as it is below a stage that is used
+     * twice, stands where the one that it has planned does. */
+    private void findAlikeSubqueries() {
+        for (int i = 0; i < unplanned.size(); i++) {
+            org.apache.spark.sql.catalyst.expressions.ScalarSubquery other =
+                (org.apache.spark.sql.catalyst.expressions.ScalarSubquery) unplanned.get(i);
+            for (int j = 0; j < planned.size(); j++) {
+                org.apache.spark.sql.catalyst.expressions.ScalarSubquery known =
+                    (org.apache.spark.sql.catalyst.expressions.ScalarSubquery) planned.get(j);
+                if (((LogicalPlan) known.plan()).sameResult((LogicalPlan) other.plan())) {
+                    subqueries.put(Long.valueOf(other.exprId().id()),
+                        subqueries.get(Long.valueOf(known.exprId().id())));
+                    break;
+                }
+            }
+        }
+    }
+
     private static LogicalPlan unstaged(LogicalPlan node) {
         return node instanceof LogicalQueryStage
             ? ((LogicalQueryStage) node).logicalPlan() : node;
@@ -643,7 +664,10 @@ public final class RunningPlan {
                 (org.apache.spark.sql.catalyst.expressions.ScalarSubquery) expression;
             Object live = subqueries.get(Long.valueOf(subquery.exprId().id()));
             if (live != null) {
+                planned.add(subquery);
                 findHeld((LogicalPlan) live);
+            } else {
+                unplanned.add(subquery);
             }
         }
         scala.collection.Seq children = ((TreeNode) expression).children();
