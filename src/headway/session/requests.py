@@ -111,8 +111,8 @@ class Routines:
         self._closed = threading.Event()
 
     def every(self, seconds: float, act: Callable[[], None]) -> None:
-        """From then on: a run that is over sooner needs none of it. What fails, such as a store that
-        cannot be reached, is tried again."""
+        """From then on: a run that is over sooner needs none of it. What fails, such as a store
+        that cannot be reached, is tried again."""
 
         def work() -> None:
             while not self._closed.wait(seconds):
