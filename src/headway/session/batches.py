@@ -73,6 +73,9 @@ class BatchHandle(RunHandle):
         self._overdue: dict[str, float] = {}
         """Queries that were told to stop at their own deadlines, and when."""
         self._planning = options.planning
+        self._planning_since = 0.0
+        self._planners = 0
+        """Threads that plan something just now."""
         self._mini_batches: list[MiniBatchReport] = []
         self._doing = "planning"
         self._closed_at: float | None = None
@@ -185,13 +188,18 @@ class BatchHandle(RunHandle):
 
     @contextmanager
     def _planned(self) -> Iterator[None]:
-        """Adds to the time that planning took, in all threads together."""
-        began = time.monotonic()
+        """Adds to the time that planning took: that in which anybody plans, in whichever thread."""
+        with self._lock:
+            if not self._planners:
+                self._planning_since = time.monotonic()
+            self._planners += 1
         try:
             yield
         finally:
             with self._lock:
-                self._planning += time.monotonic() - began
+                self._planners -= 1
+                if not self._planners:
+                    self._planning += time.monotonic() - self._planning_since
 
     # The course of a batch.
 
