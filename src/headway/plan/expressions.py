@@ -18,16 +18,11 @@ import sqlglot
 from sqlglot import expressions as sqlglot_expressions
 
 from headway.base.errors import InvalidPlan
+from headway.plan.parsing import ParsedByShape
 
 if TYPE_CHECKING:
     from headway.plan.nodes import Node
 
-_CONSTANT = re.compile(
-    r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.|'')*'|(?<![\w.])\d+(?:\.\d+)?(?![\d.])", re.DOTALL
-)
-"""A column, a text or a number; its suffix, such as that of 5L, is not a part of it."""
-_MOST_SHAPES = 4_096
-_shapes: dict[str, sqlglot_expressions.Expr] = {}
 _TOKEN = re.compile(
     r"""
     (?P<string>'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*")
@@ -184,46 +179,12 @@ def _parameters(text: str) -> list[str]:
     return [m.group("parameter") for m in _TOKEN.finditer(text) if m.group("parameter")]
 
 
-@lru_cache(maxsize=4_096)
-def _parsed(text: str) -> sqlglot_expressions.Expr:
-    """Texts that differ in their constants alone are parsed once."""
-    constants = tuple(_plain(m.group()) for m in _CONSTANT.finditer(text) if m.group()[0] != "`")
-    if not constants or None in constants:
-        return _parse(text)
-    shape = _CONSTANT.sub(_without_value, text)
-    known = _shapes.get(shape)
-    if known is None:
-        made = _parse(text)
-        found = [each.this for each in made.find_all(sqlglot_expressions.Literal, bfs=False)]
-        # Constants are told apart by their values: of two equal ones nobody knows which is which.
-        if found == list(constants) and len(set(found)) == len(found):
-            if len(_shapes) > _MOST_SHAPES:
-                _shapes.clear()
-            _shapes[shape] = made
-        return made
-    made = known.copy()
-    places = made.find_all(sqlglot_expressions.Literal, bfs=False)
-    for place, constant in zip(places, constants, strict=True):
-        place.set("this", constant)
-    return made
-
-
-def _without_value(match: re.Match[str]) -> str:
-    first = match.group()[0]
-    return match.group() if first == "`" else "''" if first == "'" else "0"
-
-
-def _plain(constant: str) -> str | None:
-    """The value as a syntax tree has it; None of a text that would have to be read first."""
-    if constant[0] != "'":
-        return constant
-    inner = constant[1:-1]
-    return None if "'" in inner or "\\" in inner else inner
-
-
 def _parse(text: str) -> sqlglot_expressions.Expr:
     try:
         parsed = sqlglot.parse_one(text, read="spark")
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
         raise InvalidPlan(f"expression {text} does not parse: {error}") from error
     return parsed
+
+
+_parsed = lru_cache(maxsize=4_096)(ParsedByShape(_parse))

@@ -209,11 +209,14 @@ def with_engine(
     if engine == PIPELINED and not ordered:
         for rule in (order_joins, reduce_by_joins):  # what is reduced depends on what is joined
             plan = rule(plan, statistics, observed)
-    plan = choose_build_sides(plan, estimate(plan, statistics, observed))
+    estimates = estimate(plan, statistics, observed)
+    chosen = choose_build_sides(plan, estimates)
+    if chosen.root is not plan.root:
+        plan, estimates = chosen, estimate(chosen, statistics, observed)
     return replace(
         query,
         plan=plan,
-        estimates=estimate(plan, statistics, observed),
+        estimates=estimates,
         engine=engine,
         refusals=tuple(refusal.message for refusal in refusals),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
@@ -113,8 +113,11 @@ def shareable(planned: PlannedQuery) -> Shareable:
     if planned.imported is None or planned.error is not None:
         broken = None if planned.error is None else f"it cannot be run: {planned.error.message}"
         return _by_itself(planned, broken or planned.not_imported or "it has no plan")
+    # What reads data of a session is not remembered beyond it.
+    take_apart = _remembered_apart if not planned.imported.frames else _taken_apart
     try:
-        return _taken_apart(planned, planned.imported)
+        query, graph, refused = take_apart(planned.name, planned.imported)
+        return Shareable(planned, query, graph, refused)
     except Exception as error:  # noqa: BLE001 - it can be run all the same
         return _by_itself(planned, f"it could not be taken apart: {error!r}")
 
@@ -125,9 +128,11 @@ def _by_itself(planned: PlannedQuery, reason: str) -> Shareable:
     return Shareable(planned, BatchQuery(planned.name), graph, nothing, known=False)
 
 
-def _taken_apart(planned: PlannedQuery, imported: ImportedPlan) -> Shareable:
+def _taken_apart(
+    name: str, imported: ImportedPlan
+) -> tuple[BatchQuery, JoinGraph, tuple[NotShared, ...]]:
     statistics = _believable(statistics_of(imported))
-    found = find_members(planned.name, imported.plan)
+    found = find_members(name, imported.plan)
     refused = list(found.not_shared)
     candidates: list[Candidate] = []
     for member in found.members:
@@ -136,10 +141,13 @@ def _taken_apart(planned: PlannedQuery, imported: ImportedPlan) -> Shareable:
             refused.append(shape)
         else:
             candidates.append(Candidate(shape, expectation(shape, statistics)))
-    graph = join_graph(planned.name, (c.shape.member for c in candidates))
+    graph = join_graph(name, (c.shape.member for c in candidates))
     alone = Work() if candidates else _work_alone(imported.plan, statistics)
-    query = BatchQuery(planned.name, tuple(candidates), alone)
-    return Shareable(planned, query, graph, tuple(refused))
+    return BatchQuery(name, tuple(candidates), alone), graph, tuple(refused)
+
+
+_remembered_apart = lru_cache(maxsize=1_000)(_taken_apart)
+"""A batch that comes again, or is planned again, is made of the same plans."""
 
 
 def _believable(statistics: Statistics) -> Statistics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import duckdb
 
@@ -40,7 +40,7 @@ def _is_unique(files: tuple[str, ...], fields: tuple[str, ...], state: str) -> b
     names = ", ".join(map(quoted, fields))
     present = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in fields)
     lower = ", ".join(string_text(name.lower()) for name in fields)
-    with duckdb.connect(config={"threads": 2}) as connection:
+    with _database().cursor() as connection:
         alike = connection.execute(
             f"SELECT 1 FROM parquet_schema([{paths}]) WHERE lower(name) IN ({lower}) "
             "GROUP BY file_name, lower(name) HAVING count(*) > 1 LIMIT 1"
@@ -52,3 +52,9 @@ def _is_unique(files: tuple[str, ...], fields: tuple[str, ...], state: str) -> b
             f"GROUP BY {names} HAVING count(*) > 1 LIMIT 1"
         ).fetchall()
     return not twice
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """One for all questions: each would take as long to open as many of them to answer."""
+    return duckdb.connect(config={"threads": 2})

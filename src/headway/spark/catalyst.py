@@ -49,10 +49,10 @@ _MOST_COPIES = 8
 _copies: OrderedDict[str, Handle] = OrderedDict()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ImportedPlan:
     """The plan, the frames behind its session sources by their ids, and what Spark knows of the
-    sources that do not tell their size themselves."""
+    sources that do not tell their size themselves. A query that comes again has the same one."""
 
     plan: QueryPlan
     frames: dict[str, DataFrame]

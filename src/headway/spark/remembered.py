@@ -18,7 +18,8 @@ from headway.spark.operators import FileSources
 from headway.spark.tree import Handle
 from headway.spark.tree_text import Analysed
 
-_MOST_PLANS = 200
+_MOST_PLANS = 500
+"""Several batches of a hundred queries come again in turn."""
 _MOST_TABLES = 1_000
 
 

@@ -16,6 +16,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
 
 from headway.base.errors import NotSupported
+from headway.plan.parsing import ParsedByShape
 
 
 class _CanonicalParser(SparkParser):
@@ -43,9 +44,16 @@ class Canonical(Spark):
 @lru_cache(maxsize=4_096)
 def parse(text: str) -> tree.Expr:
     """The tree of a canonical text; shared between callers, so never to be changed."""
+    return _by_shape(text)
+
+
+def _parse(text: str) -> tree.Expr:
     try:
         return sqlglot.parse_one(text, dialect=Canonical)
     except sqlglot.errors.SqlglotError as error:
         raise NotSupported(f"expression {text}", f"it does not parse: {error}") from error
     except RecursionError as error:
         raise NotSupported("expression", "it is nested too deeply") from error
+
+
+_by_shape = ParsedByShape(_parse)
