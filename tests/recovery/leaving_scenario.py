@@ -13,12 +13,13 @@ from typing import Any
 from executor_scenario import EXECUTORS, remove_work_folder, start_cluster, wait_until
 
 import headway
+from headway.session.resuming import IMAGE
 from headway.spark.executors import list_executors
 from headway.storage import Run
 
 QUERY = """
 with few as (select id % 100 as k, count(*) as c from range(0, 1000000, 1, 2) group by 1)
-select k % 10 as d, sum(c) as c, sum(crc32(cast(id as string))) as s
+select /*+ broadcast(few) */ k % 10 as d, sum(c) as c, sum(crc32(cast(id as string))) as s
 from few join range(0, 60000000, 1, 8) on k = id % 100 group by 1 order by 1
 """
 
@@ -42,8 +43,15 @@ def main(store: str) -> dict[str, Any]:
             began = time.monotonic()
             handle.join(60.0)
             seconds = time.monotonic() - began
-            status = Run.open(session.store, handle.id).summary().status
-        return {"run": handle.id, "running": running, "status": status, "seconds": seconds}
+            run = Run.open(session.store, handle.id)
+            states = [e.data["states"] for e in run.events() if e.kind == IMAGE]
+        return {
+            "run": handle.id,
+            "running": running,
+            "status": run.summary().status,
+            "seconds": seconds,
+            "states": len(states[-1]) if states else 0,
+        }
     finally:
         spark.stop()
         remove_work_folder(application)

@@ -96,6 +96,8 @@ def test_executors_that_are_taken_away_suspend_a_run(spark: SparkSession, tmp_pa
     assert done.returncode == 0, (tmp_path / "scenario.log").read_text(errors="replace")[-4000:]
     told = json.loads(done.stdout.decode().splitlines()[-1])
     assert told["running"] and told["status"] == "suspended", told
+    assert told["states"], "what the driver has is kept, though no executor begins a task"
+    assert told["seconds"] < 15, "and nobody waits for those that will not"
     with headway.session(spark.newSession(), store_url=store, engine_name="spark") as session:
         handle = session.resume(told["run"])
         handle.wait()

@@ -156,6 +156,61 @@ def test_at_the_deadline_what_is_not_done_is_late(
         assert "deadline" in by_name["slow"].error.describe()  # type: ignore[union-attr]
 
 
+def test_a_query_that_is_wrong_says_so_even_when_it_is_late(
+    workload_session: Sessions, workers: Workers, tmp_path: Path
+) -> None:
+    with opened(workload_session("tpcds"), workers, tmp_path) as session:
+        queries = [session.sql("SELECT 1 AS one", name="fine")]
+        queries.append(session.sql("SELEC 1", name="wrong", deadline=500, priority=1))
+        plan = session.explain_batch(queries, deadline=600)
+        assert "1 of 2 queries are expected in time" in plan.explain()
+        assert "cannot be run: wrong" in plan.explain()
+        handle = session.batch(queries, deadline=0.001)
+        handle.join()
+        wrong = next(query for query in handle.progress() if query.name == "wrong")
+        assert str(wrong.status) == "failed"
+        assert "WRONG_SQL" in wrong.error.describe(), "and not that there was no time for it"  # type: ignore[union-attr]
+        assert handle._queries["wrong"].deadline == 500 and handle._queries["wrong"].priority == 1
+
+
+def test_commands_are_kept_as_done_before_a_deadline_can_stop_them(
+    workload_session: Sessions, workers: Workers, tmp_path: Path
+) -> None:
+    """Spark runs them while they are planned: nobody may run them again."""
+    with opened(workload_session("tpcds"), workers, tmp_path) as session:
+        session.spark.sql(
+            f"CREATE TABLE late_command (n INT) USING parquet LOCATION '{tmp_path / 't'}'"
+        )
+        try:
+            queries = [session.sql("INSERT INTO late_command VALUES (1)", name="insert")]
+            queries.append(session.sql("SELECT count(*) AS n FROM late_command", name="count"))
+            handle = session.batch(queries, deadline=0.001)
+            handle.join()
+            found = {query.name: str(query.status) for query in handle.progress()}
+            assert found["insert"] == "done"
+            resumed = session.resume(handle.id, deadline=600)
+            resumed.wait()
+            assert resumed.arrow("count").to_pylist() == [{"n": 1}]
+        finally:
+            session.spark.sql("DROP TABLE late_command")
+
+
+def test_a_query_that_cannot_be_placed_is_run_by_spark(
+    workload_session: Sessions, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever planning it trips over: the others go on, and so does the query."""
+
+    def broken(*given: object, **named: object) -> None:
+        raise KeyError("nobody thought of this")
+
+    monkeypatch.setattr(sys.modules[BatchHandle.__module__], "with_engine", broken)
+    with opened(workload_session("tpcds"), workers, tmp_path) as session:
+        texts = {f"q{n}": f"SELECT {n} AS n, count(*) AS c FROM store" for n in range(2)}
+        handle = run_batch(session, texts, deadline=600, policy=Policy(share=False))
+        assert {(str(q.status), q.engine) for q in handle.progress()} == {("done", "spark")}
+        check_rows(session, handle, texts)
+
+
 def test_a_shared_step_that_is_interrupted_leaves_late_queries(
     workload_session: Sessions,
     workers: Workers,

@@ -119,6 +119,26 @@ def test_what_is_kept_is_not_written_again(make_session: Callable[..., Session])
     assert all(first.states[name] == second.states[name] for name in both)
 
 
+def test_what_was_only_read_again_is_not_written_again(
+    make_session: Callable[..., Session],
+) -> None:
+    """Spark broadcasts a state once more: it is still the state that there is."""
+    session = make_session()
+    for _ in range(ATTEMPTS):
+        first = suspended(session, SLOW, 2)
+        (before,) = images_of(session, first.id)
+        resumed = session.resume(first.id)
+        if await_stages(resumed, 1):
+            (image,) = resumed.snapshot().values()
+            break
+    assert image.finished >= 1, "Spark has made nothing of it yet"
+    assert before["states"] and image.states.keys() == before["states"].keys()
+    pieces = [piece for kept in before["states"].values() for piece in kept["pieces"]]
+    assert sorted(kept_pieces(session, first.id)) == sorted(pieces)
+    resumed.wait()
+    assert same_rows(resumed.arrow(), slow_rows(session))
+
+
 @pytest.mark.parametrize("every", [pytest.param("500ms", marks=pytest.mark.nightly), "auto"])
 def test_snapshots_from_time_to_time(
     make_session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch, every: str

@@ -114,6 +114,11 @@ KINDS = {
         from (select k, g, count(*) as c from facts group by k, g) a
         join (select k, max(id) as id from facts group by k) b on a.k = b.k
         group by a.g order by a.g""",
+    "fields of one name": """
+        select g, count(*) as n, max(cast(m as string)) as m
+        from (select f.g, f.k, max(named_struct('v', f.id, 'v', d.k)) as m
+              from facts f join dims d on f.k = d.k group by f.g, f.k)
+        group by g order by g""",
     "rows without columns": "select count(*) as n from (select distinct k, g from facts)",
     "a broadcast table without columns": f"""
         select /*+ broadcast(d) */ count(*) as n from {HASHED} f cross join

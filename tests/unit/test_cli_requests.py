@@ -11,10 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headway.base.errors import StoreFull
+from headway.base.errors import StoreConflict, StoreFull
 from headway.cli import main as cli
+from headway.cli.requests import UNDER_WAY, ask_until
 from headway.cli.urgent import others_paused
-from headway.session.requests import Request, Routines, answer, take_requests
+from headway.session.requests import Request, Routines, answer, open_requests, take_requests
+from headway.session.taking_up import taken_from_driver
 from headway.storage import QueryRecord, Run, new_manifest, open_store, this_process
 from headway.storage.processes import _started
 
@@ -68,6 +70,38 @@ def test_a_machine_is_not_free_while_a_run_goes_on(
         assert sorted(each["status"] for each in found["runs"]) == ["running", "suspended"]
     else:
         assert f"not free, as this could not be suspended: {going_on.run_id}" in told
+
+
+def test_what_nobody_waits_for_any_more_is_not_asked_for(store: str) -> None:
+    """A driver that wakes up later finds no request that has been given up."""
+    run = Run.create(open_store(store), new_manifest([QueryRecord("q", "SELECT 1")]))
+    assert ask_until(run, Request("pause"), UNDER_WAY, patience=0.0) == "running"
+    assert not open_requests(run)
+
+
+def test_a_run_is_taken_from_a_driver_that_goes_on(store: str) -> None:
+    """What it has done meanwhile is seen; another one who takes the run over keeps it."""
+    made = Run.create(open_store(store), new_manifest([QueryRecord("q", "SELECT 1")]))
+    run = Run.open(made.store, made.run_id)
+    trials: list[int] = []
+
+    def taken() -> int:
+        seen = len(run.events())
+        trials.append(seen)
+        if len(trials) < 3:
+            Run.open(run.store, run.run_id).append("query_started", "q")
+        run.take_over(seen)
+        return seen
+
+    assert taken_from_driver(run, taken) == 2 and trials == [0, 1, 2]
+
+    def too_late() -> None:
+        seen = len(run.events())
+        Run.open(run.store, run.run_id).take_over(seen)
+        Run.open(run.store, run.run_id).take_over(seen)
+
+    with pytest.raises(StoreConflict):
+        taken_from_driver(run, too_late)
 
 
 def test_urgent_queries_hold_what_others_have_paused(store: str, drive: Drive) -> None:

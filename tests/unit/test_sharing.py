@@ -322,6 +322,7 @@ def test_a_query_that_does_not_fit_is_passed_over() -> None:
     order = [longer, 1 - longer]
     found = next_mini_batch(queries, graph, order, [sum(seconds) / 2] * 2, model)
     assert found is not None and [q.name for q in found.queries] == [f"q{1 - longer}"]
+    assert found.closed_by == "none of the others can be expected in time"
     assert next_mini_batch(queries, graph, order, [1e-9] * 2, model) is None
 
 

@@ -73,6 +73,12 @@ class Outcome:
         return "failed" if "failed" in found else "done"
 
     @property
+    def is_to_be_gone_on_with(self) -> bool:
+        """Whether something that is late is not even done."""
+        late = (query for query in self.queries if query.name in self.late)
+        return self.status == "late" and any(query.status != "done" for query in late)
+
+    @property
     def exit_code(self) -> int:
         if self.status == "interrupted":
             return INTERRUPTED
@@ -189,7 +195,7 @@ def print_outcome(outcome: Outcome, console: Console, *, bars: bool) -> None:
     told = f" is kept in {outcome.url}"
     if outcome.status == "suspended":
         told = f" is suspended; go on with it: headway resume {outcome.run_id}"
-    elif outcome.status == "late":
+    elif outcome.is_to_be_gone_on_with:
         told += f"; go on with what is late: headway resume {outcome.run_id} --deadline 5m"
     console.print(Text("Run ").append(outcome.run_id, "bold").append(told))
 

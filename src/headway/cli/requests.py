@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 from headway.base.errors import HeadwayError, QueryFailed, WrongUsage
 from headway.cli.interrupts import interrupts
 from headway.session.requests import Request, answer_to, ask
-from headway.storage import Run, this_process
+from headway.storage import REQUESTS, Run, this_process
 
 UNDER_WAY = ("running", "paused")
 """The statuses of runs that a process drives."""
-_LOOK_SECONDS = 0.2
+_LOOK_SECONDS = 0.1
 
 
 class RequestFailed(QueryFailed):
@@ -43,6 +44,8 @@ def ask_until(
                 hint=error["hint"] or "look at what its driver says",
             )
         if until is not None and time.monotonic() > until:
+            with suppress(HeadwayError):  # nobody waits for it any more
+                run.remove_pieces([f"{REQUESTS}/{token}"])
             return status
         time.sleep(_LOOK_SECONDS)
 

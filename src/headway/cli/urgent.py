@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 from headway.base.errors import HeadwayError
@@ -22,13 +23,19 @@ def others_paused(store_url: str, *, quiet: bool) -> Iterator[tuple[str, ...]]:
     store = open_existing_store(store_url)
     runs = [] if store is None else running_here(store)
     paused: list[Run] = []
+
+    def pause(run: Run) -> None:
+        request = Request("pause", holder=this_process())
+        with suppress(HeadwayError):  # one that cannot be paused goes on beside
+            if ask_until(run, request, UNDER_WAY, _PATIENCE) == "paused":
+                paused.append(run)
+
     try:
-        with spinner("pausing other runs", quiet=quiet):
-            for run in runs:
-                request = Request("pause", holder=this_process())
-                with suppress(HeadwayError):  # one that cannot be paused goes on beside
-                    if ask_until(run, request, UNDER_WAY, _PATIENCE) == "paused":
-                        paused.append(run)
+        with (
+            spinner("pausing other runs", quiet=quiet),
+            ThreadPoolExecutor(max(1, len(runs)), "headway-pause") as pool,
+        ):
+            list(pool.map(pause, runs))
         yield tuple(run.run_id for run in paused)
     finally:
         for run in paused:

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.base.config import SETTINGS, Settings, load_settings
+from headway.base.daemons import start_daemons
 from headway.base.errors import (
     HeadwayError,
     PlanNotImportable,
@@ -55,7 +57,7 @@ from headway.session.present_tables import (
 )
 from headway.session.queries import Query, checked, listed, named_apart
 from headway.session.requests import open_requests
-from headway.session.resuming import Resumed, known_rows, left_of, resumed_from
+from headway.session.resuming import Resumed, known_rows, left_of
 from headway.session.reusing import ReusableStates
 from headway.session.runs import RunHandle
 from headway.session.sharing import shareable
@@ -64,6 +66,7 @@ from headway.session.taking_up import (
     check_plans,
     planned_again,
     queries_of,
+    taken_from_driver,
     took_snapshots,
     what_is_left,
 )
@@ -216,11 +219,15 @@ class Session:
 
     def _pause_others(self, holder: str, paused: list[RunHandle]) -> None:
         """Adds to `paused` what is then held."""
-        for run in self._runs:
-            if not run.finished:
-                with suppress(HeadwayError):  # it has ended meanwhile, or goes on beside
-                    run.pause(holder)
-                    paused.append(run)
+        running = [run for run in self._runs if not run.finished]
+
+        def pause(run: RunHandle) -> None:
+            with suppress(HeadwayError):  # it has ended meanwhile, or goes on beside
+                run.pause(holder)
+                paused.append(run)
+
+        with ThreadPoolExecutor(max(1, len(running)), "headway-pause") as pool:
+            list(pool.map(pause, running))
 
     def _with_reused(self, query: PlannedQuery) -> PlannedQuery:
         """With what earlier runs have kept of the same work."""
@@ -273,9 +280,18 @@ class Session:
         when there is a new one. `take_over` even from a driver that may still be there, which then
         cannot go on. With `unchecked`, tables whose files only Spark can read are believed to be
         the same."""
+        from headway.spark.tree_text import make_ready
+
+        start_daemons({"headway-ready": make_ready}, 1)  # beside the planning
         run = Run.open(self.store, run_id)
-        events = run.events()
-        summary = run.summary(events)
+        resume = partial(self._resume, run, deadline, take_over, unchecked)
+        return taken_from_driver(run, resume) if take_over else resume()
+
+    def _resume(
+        self, run: Run, deadline: float | None, take_over: bool, unchecked: bool
+    ) -> RunHandle:
+        events, resumed = what_is_left(run)
+        run_id, summary = run.run_id, run.summary(events)
         if not summary.resumable and not (take_over and summary.status in ("running", "paused")):
             raise WrongUsage(
                 f"run {run_id} is {summary.status}: only a run that was suspended, or whose driver "
@@ -283,7 +299,6 @@ class Session:
                 hint="`headway runs` shows how runs stand; a driver that is gone with its machine "
                 f"is known to be after {LOST_SECONDS:.0f} seconds, or with --take-over",
             )
-        resumed = resumed_from(run, events)
         asked = resumed.options
         if deadline is not None and not asked:
             raise WrongUsage(
@@ -481,6 +496,9 @@ class Session:
         from headway.spark.catalyst import is_action
         from headway.spark.errors import named_error
 
+        asked = PlannedQuery(
+            query.name, query.sql, None, deadline=query.deadline, priority=query.priority
+        )
         try:
             if not act and query.frame is None and is_action(self.spark, query.sql):
                 raise WrongUsage(
@@ -489,10 +507,8 @@ class Session:
                 )
             frame = query.frame if query.frame is not None else self.spark.sql(query.sql)
         except Exception as error:  # noqa: BLE001 - named, and carried by the query alone
-            return PlannedQuery(query.name, query.sql, None, error=named_error(error))
-        return PlannedQuery(
-            query.name, query.sql, frame, deadline=query.deadline, priority=query.priority
-        )
+            return replace(asked, error=named_error(error))
+        return replace(asked, frame=frame)
 
     def _with_import(self, query: PlannedQuery) -> PlannedQuery:
         if query.frame is None:

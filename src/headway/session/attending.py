@@ -6,7 +6,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -82,17 +81,16 @@ class Attendant:
     def close(self) -> None:
         self._routines.close()
 
-    def _suspend(self, request: Request) -> None:
-        with suppress(WrongUsage):  # it has ended meanwhile
-            self._attended.suspend(Suspension(request.wait, request.left()))
-
     def _obey(self, request: Request) -> None:
+        """In a thread of its own: while one waits for pipelines, another may be in haste."""
+        act = partial(serve, self._run, request.token, partial(self._do, request))
+        threading.Thread(target=act, daemon=True, name=f"headway-{request.what}").start()
+
+    def _do(self, request: Request) -> None:
         attended = self._attended
         try:
             if request.what == "suspend":
-                # While one waits for pipelines, another may be in haste.
-                act = partial(serve, self._run, request.token, partial(self._suspend, request))
-                threading.Thread(target=act, daemon=True, name="headway-suspend").start()
+                attended.suspend(Suspension(request.wait, request.left()))
             elif request.what == "pause":
                 attended.pause(request.holder)
                 answer(self._run, request, {"status": "paused"})

@@ -12,7 +12,13 @@ from headway.session.sharing import Checkpoints, Shareable
 from headway.sharing.checkpoints import BUDGET_SHARE
 from headway.sharing.cost_model import CostModel
 from headway.sharing.failures import Failures
-from headway.sharing.mini_batches import BatchQuery, MiniBatch, Rules, next_mini_batch
+from headway.sharing.mini_batches import (
+    ALL_TAKEN,
+    BatchQuery,
+    MiniBatch,
+    Rules,
+    next_mini_batch,
+)
 from headway.sharing.overlap import OverlapGraph
 from headway.sharing.query_order import exact_order, heuristic_order
 
@@ -85,10 +91,11 @@ class BatchPlanner:
         order = list(range(len(queries)))
         if policy.shuffle:
             order = self._shuffled(options.latest(each.planned for each in queries))
-        self.order = sorted(order, key=lambda number: self._urgency(queries[number].planned))
+        whole = inf if options.deadline is None else options.deadline
+        self.order = sorted(order, key=lambda number: self._urgency(queries[number].planned, whole))
 
-    def _urgency(self, query: PlannedQuery) -> tuple[float, float, bool]:
-        end = inf if query.deadline is None else query.deadline
+    def _urgency(self, query: PlannedQuery, whole: float) -> tuple[float, float, bool]:
+        end = whole if query.deadline is None else min(query.deadline, whole)
         return -query.priority, end, query.name not in self.known
 
     def _shuffled(self, deadline: float | None) -> list[int]:
@@ -116,10 +123,14 @@ class BatchPlanner:
         ]
         found = self._cut(order, remaining, model)
         if found is not None:
+            if found.closed_by == ALL_TAKEN and len(order) < len(numbers):
+                found.closed_by = "all others are late"
             return found
         hopeful = [inf] * len(self._queries)
         batches = [self._cut([number], hopeful, model) for number in order]
-        return min((each for each in batches if each is not None), key=self._rank)
+        tried = min((each for each in batches if each is not None), key=self._rank)
+        tried.closed_by = "nothing that is left can be expected in time"
+        return tried
 
     def _rank(self, batch: MiniBatch) -> tuple[float, bool, float]:
         """Of a single query. What nobody knows the length of is the longest."""

@@ -68,12 +68,13 @@ class BatchPlan:
         if not self.deadlines:
             return []
         last = max(self.deadlines.values())
-        late = self.late
-        told = (
-            f"{len(self.queries) - len(late)} of {len(self.queries)} queries are expected in time"
-        )
+        broken = list(self.errors)
+        late = [name for name in self.late if name not in broken]
+        in_time = len(self.queries) - len(late) - len(broken)
+        told = f"{in_time} of {len(self.queries)} queries are expected in time"
         lines = [f"Deadline: {last:g} s; {told}, the last after {self.ends(-1):.1f} s"]
-        return [*lines, f"  too late: {_listed(late)}"] if late else lines
+        lines += [f"  too late: {_listed(late)}"] if late else []
+        return [*lines, f"  cannot be run: {_listed(broken)}"] if broken else lines
 
     def _names(self) -> list[str]:
         return [each.planned.name for each in self.queries]

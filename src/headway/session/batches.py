@@ -70,6 +70,7 @@ class BatchHandle(RunHandle):
         self._costs = costs
         self._late = False
         self._without_spark = False
+        self._commands_kept = threading.Event()
         self._overdue: dict[str, float] = {}
         """Queries that were told to stop at their own deadlines, and when."""
         self._planning = options.planning
@@ -153,7 +154,9 @@ class BatchHandle(RunHandle):
         return {name: float("inf") if end is None else end - now for name, end in ends.items()}
 
     def _watch_deadlines(self) -> None:
-        """Stops queries at their own deadlines, and everything at that of the batch."""
+        """Stops queries at their own deadlines, and everything at that of the batch; not before it
+        is known of commands that they are done."""
+        self._commands_kept.wait()
         deadline = self._options.deadline
         while self._thread.is_alive():
             if deadline is not None and self._elapsed >= deadline:
@@ -182,9 +185,11 @@ class BatchHandle(RunHandle):
 
     def _stopped_since(self, name: str) -> float | None:
         since = super()._stopped_since(name)
-        if since is None and self._is_stopped(name):
-            return max(self._overdue[each] for each in self._steps.serves(name))
-        return since
+        if since is not None:
+            return since
+        overdue = [self._overdue.get(each) for each in self._steps.serves(name)]
+        known = [at for at in overdue if at is not None]
+        return max(known) if len(known) == len(overdue) else None
 
     @contextmanager
     def _planned(self) -> Iterator[None]:
@@ -218,7 +223,10 @@ class BatchHandle(RunHandle):
         self._end()
 
     def _work_batch(self) -> None:
-        waiting = self._keep_commands(self._take_over_done())
+        try:
+            waiting = self._keep_commands(self._take_over_done())
+        finally:
+            self._commands_kept.set()
         waiting = self._go_on_with_steps(self._go_on(waiting))
         with self._planned():
             self._shareable = {name: shareable(self._queries[name]) for name in waiting}
@@ -474,9 +482,12 @@ class BatchHandle(RunHandle):
         """A query that shares nothing gets its engine here."""
         if query.imported is not None and query.estimates is None:
             wanted, known = self._settings.engine.name, self._around.observed()
-            with self._planned():
-                statistics = statistics_of(query.imported)
-                query = with_engine(query, query.imported.plan, statistics, known, wanted)
+            try:
+                with self._planned():
+                    statistics = statistics_of(query.imported)
+                    query = with_engine(query, query.imported.plan, statistics, known, wanted)
+            except Exception as error:  # noqa: BLE001 - Spark can run it, and the others go on
+                self._tell_fallback(query.name, error)
         return super()._placed(query)
 
     def _together(self, work: Callable[[PlannedQuery], None], names: Iterable[str]) -> None:

@@ -130,7 +130,7 @@ class QueryRunner:
         with self._lock:
             self._started[query.name] = began
         refusal = query.error
-        if self._is_stopped(query.name):
+        if refusal is None and self._is_stopped(query.name):
             refusal = RunInterrupted("the run was interrupted before the query began")
         if refusal is None:
             self._update(query.name, status=QueryStatus.RUNNING, engine=query.engine)
@@ -223,7 +223,9 @@ class QueryRunner:
         """Until nobody holds the run."""
         while not self._may_go.wait(GO_INTERVAL):
             if self.stopping:
-                raise RunInterrupted("the query was interrupted")
+                break
+        if self._suspending or not self._may_go.is_set():
+            raise RunInterrupted("the query was interrupted")
 
     def _renew_frame(self, query: PlannedQuery) -> None:
         """A frame whose stages were cancelled remembers that, and fails for ever; and as long as it

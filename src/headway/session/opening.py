@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from headway.base.errors import PlanNotResumable
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 _SMALL_SIZE = 1 << 20
 """Bytes that Spark broadcasts, whatever it is set to, unless it is to broadcast nothing."""
+_SHARING = {"spark.sql.adaptive.autoBroadcastJoinThreshold": "-1"}
+_LARGE_CODE = {"spark.sql.codegen.hugeMethodLimit": "8000"}
+"""Java leaves methods beyond this to its interpreter: the conditions of many queries are better
+compiled one by one."""
 _UNKNOWN_SIZE = 1 << 62
 """Spark's own, of what it knows nothing about."""
 
@@ -28,11 +33,11 @@ def frame_to_run(spark: SparkSession, run: Run, query: PlannedQuery) -> Iterator
 
     What Spark had broadcast, it is to broadcast again, however large it found it to be. It shares
     work in the form of shuffles: where the plan has work to share, states that were shuffled are to
-    be so again. It is not told how small they are, since it would then broadcast them, and do twice
-    what comes before."""
+    be so again. It is not told how small they are, and does not act on it when it finds out: it
+    would broadcast them, and do twice what it then has no need to shuffle."""
     from headway.spark.errors import named_error
     from headway.spark.frames import frame_of
-    from headway.spark.results import fetch_small, open_state
+    from headway.spark.results import fetch_small, open_state, table_session
 
     if query.frame is not None and not query.states:
         yield query.frame
@@ -46,6 +51,7 @@ def frame_to_run(spark: SparkSession, run: Run, query: PlannedQuery) -> Iterator
     shares = any(count > 1 and _is_work(node) for node, count in uses.items())
     with ExitStack() as opened:
         tables: dict[str, pa.Table] = {}
+        beside = cache(partial(table_session, spark))
 
         def open_one(scan: StateScan) -> DataFrame:
             kept = query.states[scan.state]
@@ -53,13 +59,19 @@ def frame_to_run(spark: SparkSession, run: Run, query: PlannedQuery) -> Iterator
             size = _UNKNOWN_SIZE if shares and not kept.broadcast else size
             table, again = tables.get(scan.state), uses[scan] > 1
             return opened.enter_context(
-                open_state(spark, run, scan.state, kept, table, again=again, size=size)
+                open_state(
+                    spark, run, scan.state, kept, table, again=again, size=size, beside=beside
+                )
             )
 
         try:
             tables |= fetch_small(run, query.states)
             frame = frame_of(
-                spark, query.plan, session_frames=query.session_frames, state_frames=open_one
+                spark,
+                query.plan,
+                session_frames=query.session_frames,
+                state_frames=open_one,
+                conf={**(_SHARING if shares else {}), **(_LARGE_CODE if query.serves > 1 else {})},
             )
         except Exception as error:
             raise named_error(error) from error

@@ -18,7 +18,7 @@ from headway.base.errors import (
 )
 from headway.pipelined.execution import Report
 from headway.session.attending import Attendant, Holder
-from headway.session.executing import GO_INTERVAL, STOP_INTERVAL, QueryRunner
+from headway.session.executing import STOP_INTERVAL, QueryRunner
 from headway.session.keeping import Around, Running, Stand
 from headway.session.losses import LossWatch
 from headway.session.pipelined import ExecutionWatch, StagingWatch
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 HALTING = "halting"
 SWEPT = "swept"
+_OVER_INTERVAL = 0.01
+"""Between two looks at queries that were stopped."""
 
 
 class RunHandle(QueryRunner):
@@ -219,6 +221,7 @@ class RunHandle(QueryRunner):
                 raise
             with self._lock:
                 self._suspending = True
+            self._may_go.set()  # to their end
             try:
                 self._thread.join()
                 self._run.suspend()
@@ -253,7 +256,9 @@ class RunHandle(QueryRunner):
     def pause(self, holder: Holder = None) -> None:
         """Stop what is running, and keep what is done of it for this process to go on with: once
         everybody who holds it has let go, or is a process that has ended."""
+        demand = self._keeping.hurry(None)
         with self._halting:
+            self._keeping.calm(demand)
             if self.paused:
                 self._holders.append(holder)
                 return
@@ -337,7 +342,7 @@ class RunHandle(QueryRunner):
                 for each in running.values():
                     with suppress(HeadwayError):
                         each.stop()
-                time.sleep(GO_INTERVAL)
+                time.sleep(_OVER_INTERVAL)
         except BaseException:
             if not was_paused:
                 self._let_them_go()
@@ -377,7 +382,9 @@ class RunHandle(QueryRunner):
             ) from error
 
     def _let_them_go(self) -> None:
-        self._stopped_at = None
+        with self._lock:
+            if not self._cancelled:
+                self._stopped_at = None
         self._holders.clear()
         self._may_go.set()
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headway.spark.adaptive import QueryWatch
+    from headway.spark.operators import FileSources
     from headway.spark.results import KeptResult
     from headway.spark.running import LiveState, RunningPlan, Stages
 
@@ -62,6 +63,7 @@ class SparkKeeper:
         self._known_origins: dict[str, Origin | None] = {}
         self._writing: set[str] = set()
         """Job groups."""
+        self._file_sources: FileSources = {}
 
     def quiet(self, stop: Callable[[], None]) -> None:
         """What is finished stays, and its rows are read without tasks of the rest in the way;
@@ -76,7 +78,10 @@ class SparkKeeper:
         awaited: frozenset[int] = frozenset()
         patience = time.monotonic() + BEGIN_SECONDS
         while not ended():
-            running = self._stages().running
+            stages = self._stages()
+            running = stages.running
+            if 0 < stages.total == stages.finished:
+                return  # what is left has no stage that could be waited for
             if not awaited & running if awaited else time.monotonic() > patience:
                 return
             if until is not None:
@@ -154,9 +159,12 @@ class SparkKeeper:
     ) -> set[str]:
         """Keeps states, several at the same time; the names of those that cannot be kept: of a
         type that has no form in the store, not in time, or for want of a subquery."""
+        from headway.spark.executors import leaving_executors
         from headway.spark.running import can_be_kept
 
         refused = {scan.state for scan, live in states.items() if not can_be_kept(live)}
+        if leaving_executors(self._spark)[1]:  # none of them would begin a task
+            refused |= {scan.state for scan, live in states.items() if not _is_at_hand(live)}
         waiting = {scan.state for scan, live in states.items() if live.waits}
         missing = {scan: live for scan, live in states.items() if scan.state not in refused}
         if not missing:
@@ -214,7 +222,12 @@ class SparkKeeper:
             running = self._running_plan(without)
             names = {number: self._name(state) for number, state in running.states.items()}
             plan, states = read_running(
-                self._spark, running, names, self._columns(), self._settings()
+                self._spark,
+                running,
+                names,
+                self._columns(),
+                self._settings(),
+                self._file_sources,
             )
         except PlanNotImportable:
             return None
@@ -224,6 +237,9 @@ class SparkKeeper:
             if is_gone(self._spark):
                 raise
             return None
+        imported = self._query.imported
+        if imported is not None and imported.plan.is_ordered and not plan.is_ordered:
+            return None  # Spark found its rows in order already: on another engine they may not be
         return running, plan, states
 
     def _live_states(self) -> Collection[LiveState]:
@@ -284,7 +300,7 @@ class SparkKeeper:
 
         for scan, state in states.items():
             if scan.state not in self._known_origins:
-                node = read_origin(self._spark, state, self._settings())
+                node = read_origin(self._spark, state, self._settings(), self._file_sources)
                 made = None if node is None else Origin(node, state.places, state.whole)
                 self._known_origins[scan.state] = made
         found = {scan.state: self._known_origins[scan.state] for scan in states}
@@ -294,9 +310,12 @@ class SparkKeeper:
         self, scan: StateScan, state: LiveState, stopped: Callable[[], bool]
     ) -> KeptResult:
         from headway.spark.engine import going_first
-        from headway.spark.results import collect_result, write_result
-        from headway.spark.running import state_frame
+        from headway.spark.results import collect_result, keep_table, write_result
+        from headway.spark.running import broadcast_rows, state_frame
 
+        if _is_at_hand(state) and not stopped():
+            table, schema = broadcast_rows(state, scan)
+            return replace(keep_table(table, schema, self._run, scan.state, STATES), broadcast=True)
         group = f"headway-extract-{scan.state}-{secrets.token_hex(4)}"
         self._writing.add(group)
         try:
@@ -305,10 +324,18 @@ class SparkKeeper:
             with going_first(self._spark, group):
                 # Under the settings that the query itself runs under.
                 frame = state_frame(self._watch.frame.sparkSession, state, scan)
-                small = state.bytes is not None and state.bytes <= _COLLECTED_BYTES
-                keep = collect_result if small else write_result
+                keep = collect_result if _is_small(state) else write_result
                 return replace(
                     keep(frame, self._run, scan.state, STATES), broadcast=state.broadcast
                 )
         finally:
             self._writing.discard(group)
+
+
+def _is_small(state: LiveState) -> bool:
+    return state.bytes is not None and state.bytes <= _COLLECTED_BYTES
+
+
+def _is_at_hand(state: LiveState) -> bool:
+    """Whether the driver has its rows, and may copy them."""
+    return state.broadcast and _is_small(state)

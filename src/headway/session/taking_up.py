@@ -5,18 +5,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from headway.base.errors import PieceMissing, PlanNotResumable, StoreCorrupt, WrongUsage
+from headway.base.errors import (
+    PieceMissing,
+    PlanNotResumable,
+    StoreConflict,
+    StoreCorrupt,
+    WrongUsage,
+)
 from headway.plan.serialize import plan_from_builtins
 from headway.session.planning import PlannedQuery, is_portable
 from headway.session.present_tables import PresentTables, present_tables, refuse_changed
 from headway.session.queries import Query
 from headway.session.resuming import Resumed, resumed_from
-from headway.storage import Event, Run, TableRecord
+from headway.storage import TAKEN_OVER, Event, Run, TableRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+_TRIALS = 5
 
 
 def what_is_left(run: Run) -> tuple[tuple[Event, ...], Resumed]:
@@ -28,6 +37,19 @@ def what_is_left(run: Run) -> tuple[tuple[Event, ...], Resumed]:
         except PieceMissing:
             if len(run.events()) == len(events):
                 raise
+
+
+def taken_from_driver(run: Run, take_over: Callable[[], T]) -> T:
+    """What taking the run over gives, from a driver that may go on meanwhile: then it is tried
+    again with what that has done. Somebody else who takes it over is left with it."""
+    for _ in range(_TRIALS):
+        seen = len(run.events())
+        try:
+            return take_over()
+        except StoreConflict:
+            if any(event.kind == TAKEN_OVER for event in run.events()[seen:]):
+                raise
+    return take_over()
 
 
 def took_snapshots(run: Run) -> bool:

@@ -15,6 +15,7 @@ from headway.sharing.overlap import OverlapGraph
 WEAK_OVERLAP = 0.15
 LARGEST_PART = 0.5
 ENOUGH = 16
+ALL_TAKEN = "all queries are taken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class MiniBatch:
     plan: GlobalPlan | None = None
     seconds: float = 0.0
     """Predicted, with the margin."""
-    closed_by: str = "all queries are taken"
+    closed_by: str = ALL_TAKEN
 
     @property
     def work(self) -> Work:
@@ -116,6 +117,8 @@ def next_mini_batch(
         if waiting and follows < rules.weak_overlap:
             batch.closed_by = f"{query.name} has little in common with those that are left"
             return batch
+    if waiting:
+        batch.closed_by = "none of the others can be expected in time"
     return batch if batch.queries else None
 
 

@@ -181,6 +181,34 @@ public final class RunningPlan {
             : spark.internalCreateDataFrame(plan.execute(), schema(plan), false);
     }
 
+    /** The rows of a broadcast table, from the driver's copy of it and without a task: a file of Arrow
+     * streams, one after the other; of a table without rows, an empty one. */
+    public static String file(Object physical) throws java.io.IOException {
+        BroadcastQueryStageExec stage = (BroadcastQueryStageExec) physical;
+        java.util.List rows = new java.util.ArrayList();
+        eachRow(relation(stage), rows);
+        if (stage.output().isEmpty()) {
+            rows = java.util.Collections.nCopies(rows.size(),
+                new org.apache.spark.sql.catalyst.expressions.GenericInternalRow(
+                    new Object[] {Boolean.TRUE}));
+        }
+        scala.collection.Iterator streams =
+            org.apache.spark.sql.execution.arrow.ArrowConverters$.MODULE$.toBatchWithSchemaIterator(
+                scala.jdk.javaapi.CollectionConverters.asScala(rows.iterator()), schema(stage),
+                0L, Long.MAX_VALUE, "UTC", true, false);
+        java.nio.file.Path file = java.nio.file.Files.createTempFile(
+            "headway-state-", ".arrow", new java.nio.file.attribute.FileAttribute[0]);
+        java.io.OutputStream written = new java.io.FileOutputStream(file.toFile());
+        try {
+            while (!rows.isEmpty() && streams.hasNext()) {
+                written.write((byte[]) streams.next());
+            }
+        } finally {
+            written.close();
+        }
+        return file.toString();
+    }
+
     /**
      * The same rows for a plan that is to know how many they are: Spark cannot tell what a Python
      * function will read. `name` is that of the state; a running plan says it of this leaf.
@@ -694,7 +722,7 @@ public final class RunningPlan {
         if (held.containsKey(logical)) {
             return true;
         }
-        SparkPlan read = readable(physical);
+        SparkPlan read = isKept(logical) ? null : readable(physical);
         int[] state = read == null ? null : places(logical, read);
         if (state == null) {
             return false;
@@ -710,6 +738,20 @@ public final class RunningPlan {
         }
         held.put(logical, state);
         return true;
+    }
+
+    /** Whether it is nothing but rows of a state that was kept before, which need not be kept again. */
+    private static boolean isKept(LogicalPlan logical) {
+        LogicalPlan node = unstaged(logical);
+        while (node instanceof org.apache.spark.sql.catalyst.plans.logical.Project
+            || node instanceof org.apache.spark.sql.catalyst.plans.logical.Filter) {
+            node = unstaged((LogicalPlan) ((TreeNode) node).children().apply(0));
+        }
+        if (!(node instanceof org.apache.spark.sql.execution.LogicalRDD)) {
+            return false;
+        }
+        String name = ((org.apache.spark.sql.execution.LogicalRDD) node).rdd().name();
+        return name != null && name.startsWith(TreeText.STATE);
     }
 
     /** The same rows for two readers are one state. */

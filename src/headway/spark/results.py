@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -67,7 +68,19 @@ def collect_result(
     frame: DataFrame, run: Run, query: str, folder: str = RESULTS, *, keep: bool = True
 ) -> KeptResult:
     """Run the query, collect its rows in the driver, and keep them."""
-    table = frame.toArrow()
+    return keep_table(frame.toArrow(), frame.schema, run, query, folder, keep=keep)
+
+
+def keep_table(
+    table: pa.Table,
+    schema: StructType,
+    run: Run,
+    query: str,
+    folder: str = RESULTS,
+    *,
+    keep: bool = True,
+) -> KeptResult:
+    """Keep rows that the driver has."""
     pieces: tuple[str, ...] = ()
     began = time.monotonic()
     if keep:
@@ -77,7 +90,7 @@ def collect_result(
         table.num_rows,
         table.nbytes,
         pieces,
-        frame.schema.json(),
+        schema.json(),
         keep,
         collected=True,
         write_seconds=time.monotonic() - began,
@@ -147,7 +160,8 @@ def open_result(spark: SparkSession, run: Run, kept: KeptResult) -> DataFrame:
     run = _run_of(run, kept)
     schema = StructType.fromJson(json.loads(kept.schema))
     if not kept.pieces or kept.bytes <= _DRIVER_BYTES:
-        return _of_table(spark, read_result(run, kept), schema)
+        beside = partial(table_session, spark)
+        return _of_table(spark, read_result(run, kept), schema, beside)
     return _of_pieces(spark, run, kept, schema)
 
 
@@ -163,17 +177,42 @@ def _of_pieces(spark: SparkSession, run: Run, kept: KeptResult, schema: StructTy
     return numbers.mapInArrow(_reader(run.store.url, run.run_id, kept.pieces), schema)
 
 
-def _of_table(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
-    """Its rows stay as they are until they are read: as a relation of single rows, which is what
-    Spark makes of a table by itself, they would be looked through whenever a plan is."""
-    if not table.num_rows:
-        return spark.createDataFrame([], schema)
+def table_session(spark: SparkSession) -> SparkSession:
+    """A session beside `spark` that makes frames of tables, one after the other. Their rows stay as
+    they are until they are read: as a relation of single rows, which is what Spark makes of a table
+    by itself, they would be looked through whenever a plan is."""
     beside = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     beside.conf.set("spark.sql.execution.arrow.localRelationThreshold", "0")
+    return beside
+
+
+def _of_table(
+    spark: SparkSession, table: pa.Table, schema: StructType, beside: Callable[[], SparkSession]
+) -> DataFrame:
+    with _active_session_kept():
+        return _frame_of_table(spark, table, schema, beside)
+
+
+@contextmanager
+def _active_session_kept() -> Iterator[None]:
+    """Whoever makes a frame of rows makes its session the active one."""
+    before = SparkSession._activeSession
+    try:
+        yield
+    finally:
+        SparkSession._activeSession = before
+
+
+def _frame_of_table(
+    spark: SparkSession, table: pa.Table, schema: StructType, beside: Callable[[], SparkSession]
+) -> DataFrame:
+    if not table.num_rows:
+        return spark.createDataFrame([], schema)
+    session = beside()
     parts = 2 * spark.sparkContext.defaultParallelism
     rows = max(_LEAST_ROWS, -(-table.num_rows // parts))
-    beside.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
-    return in_session(spark, beside.createDataFrame(table, schema=schema))
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
+    return in_session(spark, session.createDataFrame(table, schema=schema))
 
 
 def fetch_small(run: Run, states: Mapping[str, KeptResult]) -> dict[str, pa.Table]:
@@ -201,15 +240,16 @@ def open_state(
     *,
     again: bool,
     size: int,
+    beside: Callable[[], SparkSession],
 ) -> Iterator[DataFrame]:
-    """Rows that were kept for a plan, with a `size` for Spark to plan by. Without a `table` of
-    them, they are fetched by the first scan, and stay with the executors if they are read
-    `again`."""
+    """Rows that were kept for a plan, with a `size` for Spark to plan by. The session `beside`
+    makes a frame of their `table`; without one, they are fetched by the first scan, and stay with
+    the executors if they are read `again`."""
     schema = StructType.fromJson(json.loads(kept.schema))
     if table is None:
         frame = _of_pieces(spark, _run_of(run, kept), kept, schema)
     else:
-        frame = _of_table(spark, table, schema)
+        frame = _of_table(spark, table, schema, beside)
     again = again and table is None
     if again:
         frame = frame.persist()

@@ -9,19 +9,28 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from headway.base.errors import PlanNotImportable
 from headway.plan.nodes import Node, QueryPlan, StateScan
 from headway.plan.reuse import share_equal_subplans
-from headway.spark.operators import OperatorReader
-from headway.spark.schemas import has_arrow_form
+from headway.spark.operators import FileSources, OperatorReader
+from headway.spark.schemas import arrow_schema, has_arrow_form
 from headway.spark.tree import Handle, Tree, running_tree
-from headway.spark.tree_text import origin_text, rows_of, running_text, same_rows, stages_text
+from headway.spark.tree_text import (
+    origin_text,
+    rows_in_file,
+    rows_of,
+    running_text,
+    same_rows,
+    stages_text,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +120,14 @@ def read_running(
     state_names: Mapping[int, str],
     names: Iterable[str],
     settings: dict[str, str],
+    file_sources: FileSources | None = None,
 ) -> tuple[QueryPlan, dict[StateScan, LiveState]]:
     """The plan of what is left to do, and the states that it reads. They are named by their
-    numbers."""
+    numbers. `file_sources` are the tables of earlier readings."""
     if running.refused is not None:
         raise PlanNotImportable(running.refused)
     states = {n: (state_names[n], state.schema) for n, state in running.states.items()}
-    reader = OperatorReader(spark, settings, None, states)
+    reader = OperatorReader(spark, settings, file_sources, states)
     try:
         root = reader.with_outputs(reader.read(running.tree), running.tree)
     except (Py4JJavaError, PySparkException) as error:
@@ -128,14 +138,19 @@ def read_running(
     return plan, {scan: running.states[number] for number, scan in reader.states.items()}
 
 
-def read_origin(spark: SparkSession, state: LiveState, settings: dict[str, str]) -> Node | None:
+def read_origin(
+    spark: SparkSession,
+    state: LiveState,
+    settings: dict[str, str],
+    file_sources: FileSources | None = None,
+) -> Node | None:
     """What a state was made by; None where that cannot be told. Its columns are at the state's
     `places`."""
     try:
         tree, refused = running_tree(*origin_text(state.logical))
         if refused is not None or _is_cut(tree):
             return None
-        reader = OperatorReader(spark, settings, None)
+        reader = OperatorReader(spark, settings, file_sources)
         root = reader.with_outputs(reader.read(tree), tree)
         return None if reader.frames else share_equal_subplans(root)
     except Exception:  # noqa: BLE001 - whatever it trips over: nobody needs to know it
@@ -153,6 +168,26 @@ def _is_cut(tree: Tree, below: str = "") -> bool:
 def can_be_kept(state: LiveState) -> bool:
     """Whether all its types have a form in the store."""
     return has_arrow_form(StructType.fromJson(json.loads(state.schema)))
+
+
+def broadcast_rows(state: LiveState, scan: StateScan) -> tuple[pa.Table, StructType]:
+    """The rows of a broadcast table, which the driver has, under the names that the plan has for
+    its columns, as Spark would collect them; and their types. It takes no task to read them."""
+    fields = StructType.fromJson(json.loads(state.schema)).fields
+    pairs = zip(scan.column_names, fields, strict=True)
+    schema = StructType([StructField(name, f.dataType, f.nullable) for name, f in pairs])
+    as_kept = arrow_schema(schema.json())
+    file = Path(rows_in_file(state.physical))
+    try:
+        data = file.read_bytes()
+    finally:
+        file.unlink()
+    reader, tables = pa.BufferReader(data), []
+    while reader.tell() < len(data):
+        tables.append(pa.ipc.open_stream(reader).read_all())
+    if not tables:
+        return as_kept.empty_table(), schema
+    return pa.concat_tables(tables).rename_columns(scan.column_names).cast(as_kept), schema
 
 
 def state_frame(spark: SparkSession, state: LiveState, scan: StateScan) -> DataFrame:

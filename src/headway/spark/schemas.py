@@ -40,9 +40,10 @@ def arrow_schema(schema: str) -> pa.Schema:
 
 
 def has_arrow_form(schema: StructType) -> bool:
-    """Whether rows of all its types can be kept."""
+    """Whether rows of all its types can be kept: Spark collects none with structs that have two
+    fields of one name."""
     try:
-        to_arrow_schema(schema, timezone="UTC")
+        to_arrow_schema(schema, timezone="UTC", error_on_duplicated_field_names_in_struct=True)
     except PySparkException:
         return False
     return True

@@ -7,6 +7,7 @@ Java class walks the plan inside the JVM; Janino, which Spark uses for its own c
 from __future__ import annotations
 
 import base64
+import threading
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ _USES = {_RUNNING: _TREES}
 """The class that another one needs."""
 _FIELD = "\x01"
 _objects: dict[tuple[str, str], Any] = {}
+_compiling = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,16 @@ def rows_of(session: Any, physical: Any) -> Any:
     return _object(_RUNNING).frame(session, physical)
 
 
+def rows_in_file(physical: Any) -> str:
+    """The rows of a broadcast table, written by the driver's JVM: the path of that file."""
+    return str(_object(_RUNNING).file(physical))
+
+
+def make_ready() -> None:
+    """Compiles what reads running queries and opens states, which takes a moment the first time."""
+    _object(_RUNNING)
+
+
 def sized(dataset: Any, name: str, size: int, rows: int) -> Any:
     """The JVM's Dataset of a kept state, as one that Spark knows the size of."""
     return _object(_RUNNING).sized(dataset, name, size, rows)
@@ -135,20 +147,27 @@ def _unpacked(text: Any) -> bytes:
 def _object(name: str) -> Any:
     """An object of one of our classes, compiled once for each Spark context."""
     context: Any = SparkContext._active_spark_context
-    known = _objects.get((context.applicationId, name))
-    if known is None:
-        source = files("headway.spark").joinpath(f"{name}.java").read_text(encoding="utf-8")
-        jvm = context._jvm
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(
-            _object(_USES[name]).getClass().getClassLoader()
-            if name in _USES
-            else jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
-        )
-        compiler.cook(source)
-        made = compiler.getClassLoader().loadClass(f"headway.{name}")
-        known = made.getDeclaredConstructors()[0].newInstance(
-            context._gateway.new_array(jvm.java.lang.Object, 0)
-        )
-        _objects[context.applicationId, name] = known
-    return known
+    application = context.applicationId
+    known = _objects.get((application, name))
+    if known is not None:
+        return known
+    with _compiling:
+        if (application, name) not in _objects:
+            _objects[application, name] = _compiled(context, name)
+        return _objects[application, name]
+
+
+def _compiled(context: Any, name: str) -> Any:
+    source = files("headway.spark").joinpath(f"{name}.java").read_text(encoding="utf-8")
+    jvm = context._jvm
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(
+        _object(_USES[name]).getClass().getClassLoader()
+        if name in _USES
+        else jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+    )
+    compiler.cook(source)
+    made = compiler.getClassLoader().loadClass(f"headway.{name}")
+    return made.getDeclaredConstructors()[0].newInstance(
+        context._gateway.new_array(jvm.java.lang.Object, 0)
+    )

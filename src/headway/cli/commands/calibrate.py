@@ -13,6 +13,7 @@ _UNITS = {
     "conditions": "a million levels of search trees",
     "rows_built": "a million rows of a joined table",
     "rows_probed": "a million rows looked up",
+    "rows_passed": "a million rows looked up where some queries pass",
     "rows_routed": "a million rows led to their queries",
     "rows_grouped": "a million rows grouped",
     "rows_kept": "a million rows kept for later",
