@@ -289,7 +289,7 @@ class QueryRunner:
             running = Running(query, watch, stop, key, behind)
             with self._lock:
                 self._running[query.name] = running
-                running.paused = not self._may_go.is_set()
+                running.paused = self._suspending or not self._may_go.is_set()
                 stopped = self._is_stopped(query.name) or running.paused
             if stopped:  # after the query was told to run, and before it could be stopped
                 stop()
