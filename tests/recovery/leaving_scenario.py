@@ -32,7 +32,8 @@ def main(store: str) -> dict[str, Any]:
         with headway.session(spark, store_url=store, **settings) as session:
             wait_until(lambda: len(list_executors(spark)) == EXECUTORS)
             handle = session.run(QUERY)
-            time.sleep(5.0)
+            # The small table is shuffled, and then broadcast.
+            wait_until(lambda: handle.finished or handle.progress()[0].pipelines_done >= 2)
             running = not handle.finished
             context, jvm = spark.sparkContext._jsc.sc(), spark._jvm
             notice = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(
