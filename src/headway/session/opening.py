@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 _SMALL_SIZE = 1 << 20
 """Bytes that Spark broadcasts, whatever it is set to, unless it is to broadcast nothing."""
 _SHARING = {"spark.sql.adaptive.autoBroadcastJoinThreshold": "-1"}
-_LARGE_CODE = {"spark.sql.codegen.hugeMethodLimit": "8000"}
-"""Java leaves methods beyond this to its interpreter: the conditions of many queries are better
-compiled one by one."""
 _UNKNOWN_SIZE = 1 << 62
 """Spark's own, of what it knows nothing about."""
 
@@ -71,7 +68,7 @@ def frame_to_run(spark: SparkSession, run: Run, query: PlannedQuery) -> Iterator
                 query.plan,
                 session_frames=query.session_frames,
                 state_frames=open_one,
-                conf={**(_SHARING if shares else {}), **(_LARGE_CODE if query.serves > 1 else {})},
+                conf=_SHARING if shares else {},
             )
         except Exception as error:
             raise named_error(error) from error
