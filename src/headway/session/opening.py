@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _SMALL_SIZE = 1 << 20
 """Bytes that Spark broadcasts, whatever it is set to, unless it is to broadcast nothing."""
-_SHARING = {"spark.sql.adaptive.autoBroadcastJoinThreshold": "-1"}
 _UNKNOWN_SIZE = 1 << 62
 """Spark's own, of what it knows nothing about."""
 
@@ -30,8 +29,8 @@ def frame_to_run(spark: SparkSession, run: Run, query: PlannedQuery) -> Iterator
 
     What Spark had broadcast, it is to broadcast again, however large it found it to be. It shares
     work in the form of shuffles: where the plan has work to share, states that were shuffled are to
-    be so again. It is not told how small they are, and does not act on it when it finds out: it
-    would broadcast them, and do twice what it then has no need to shuffle."""
+    be so again. It is not told how small they are, since it would then broadcast them, and do twice
+    what comes before."""
     from headway.spark.errors import named_error
     from headway.spark.frames import frame_of
     from headway.spark.results import fetch_small, open_state, table_session
@@ -68,7 +67,6 @@ def frame_to_run(spark: SparkSession, run: Run, query: PlannedQuery) -> Iterator
                 query.plan,
                 session_frames=query.session_frames,
                 state_frames=open_one,
-                conf=_SHARING if shares else {},
             )
         except Exception as error:
             raise named_error(error) from error

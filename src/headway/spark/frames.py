@@ -36,14 +36,13 @@ def frame_of(
     *,
     session_frames: Mapping[str, DataFrame] | None = None,
     state_frames: StateFrames | None = None,
-    conf: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The plan as a DataFrame that runs under the settings the plan was made with.
 
     `session_frames` holds the data that only its own session can reach, by the source's id, and
-    `state_frames` opens a saved state. `conf` are further settings of Spark's for this frame.
+    `state_frames` opens a saved state.
     """
-    session = _session_for(spark, plan, conf or {})
+    session = _session_for(spark, plan)
     views: dict[Any, str] = {}
 
     def relation(node: Scan | StateScan) -> str:
@@ -67,8 +66,8 @@ def frame_of_text(spark: SparkSession, text: str, settings: Mapping[str, str]) -
     return _session_with(spark, {**SELDOM_CHANGED, **settings}).sql(text)
 
 
-def _session_for(spark: SparkSession, plan: QueryPlan, conf: Mapping[str, str]) -> SparkSession:
-    return _session_with(spark, {**dict(plan.settings), **conf, **_READING})
+def _session_for(spark: SparkSession, plan: QueryPlan) -> SparkSession:
+    return _session_with(spark, {**dict(plan.settings), **_READING})
 
 
 def _session_with(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
