@@ -63,10 +63,7 @@ def frame_to_run(spark: SparkSession, run: Run, query: PlannedQuery) -> Iterator
         try:
             tables |= fetch_small(run, query.states)
             frame = frame_of(
-                spark,
-                query.plan,
-                session_frames=query.session_frames,
-                state_frames=open_one,
+                spark, query.plan, session_frames=query.session_frames, state_frames=open_one
             )
         except Exception as error:
             raise named_error(error) from error
