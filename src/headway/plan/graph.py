@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import fields, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 from headway.plan.expressions import Expression
-from headway.plan.nodes import Node, QueryPlan
+from headway.plan.nodes import Node, QueryPlan, made_of
 
 
 def walk(root: Node, *, subqueries: bool = True) -> Iterator[Node]:
@@ -92,14 +92,13 @@ def topmost(root: Node, wanted: Collection[Node]) -> list[Node]:
 
 def with_inputs(node: Node, change: Callable[[Node], Node]) -> Node:
     """The node over changed inputs (those of its subqueries too); itself when none changed."""
-    changes: dict[str, Any] = {}
-    for field_ in fields(node):
-        if field_.init:
-            before = getattr(node, field_.name)
-            after = _map_nodes(before, change)
-            if after is not before:
-                changes[field_.name] = after
-    return replace(node, **changes) if changes else node
+    changed = {child: change(child) for child in _inputs(node)}
+    if all(after is before for before, after in changed.items()):
+        return node
+    deep = bool(node.subqueries)
+    before = {name: getattr(node, name) for name in made_of(node)}
+    after = {name: _map_nodes(value, changed, deep) for name, value in before.items()}
+    return replace(node, **{k: v for k, v in after.items() if v is not before[k]})
 
 
 def with_root(plan: QueryPlan, root: Node) -> QueryPlan:
@@ -112,19 +111,22 @@ def _inputs(node: Node) -> tuple[Node, ...]:
     return (*node.children, *(subquery.plan for subquery in node.subqueries))
 
 
-def _map_nodes(value: Any, change: Callable[[Node], Node]) -> Any:
-    """`value` with every node in it changed; the very same object when nothing changed."""
+def _map_nodes(value: Any, changed: Mapping[Node, Node], deep: bool) -> Any:
+    """`value` with every node in it changed; the very same object when nothing changed. Only
+    subqueries are `deep` inside of it."""
     if isinstance(value, Node):
-        return change(value)
+        return changed[value]
     if isinstance(value, tuple):
-        items = tuple(_map_nodes(item, change) for item in value)
+        if not value or not (deep or isinstance(value[0], Node)):
+            return value
+        items = tuple(_map_nodes(item, changed, deep) for item in value)
         unchanged = all(a is b for a, b in zip(items, value, strict=True))
         return value if unchanged else items
-    if isinstance(value, Expression) and not value.subqueries:
+    if not deep or (isinstance(value, Expression) and not value.subqueries):
         return value
-    if hasattr(value, "__dataclass_fields__"):
-        items_by_name = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
-        changed = {name: _map_nodes(item, change) for name, item in items_by_name.items()}
-        differing = {k: v for k, v in changed.items() if v is not items_by_name[k]}
+    if is_dataclass(value) and not isinstance(value, type):
+        before = {name: getattr(value, name) for name in made_of(value)}
+        after = {name: _map_nodes(item, changed, deep) for name, item in before.items()}
+        differing = {name: item for name, item in after.items() if item is not before[name]}
         return replace(value, **differing) if differing else value
     return value

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any, TypeVar, dataclass_transform
 
 from headway.base.errors import InvalidPlan
@@ -17,6 +18,16 @@ from headway.plan.expressions import Column, Expression, Subquery, merge_subquer
 from headway.plan.sources import Source
 
 _T = TypeVar("_T")
+
+
+def made_of(value: Any) -> tuple[str, ...]:
+    """The names of the fields that an object of a dataclass is made of."""
+    return _made_of(value.__class__)
+
+
+@cache
+def _made_of(cls: Any) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(cls) if each.init)
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
@@ -30,6 +41,8 @@ class Node:
     """An operator. `schema` is its output; `children` its inputs, in order."""
 
     schema: tuple[Column, ...] = field(init=False, repr=False)
+    subqueries: tuple[Subquery, ...] = field(init=False, repr=False)
+    """The scalar subqueries that its expressions use."""
     _values: tuple[Any, ...] = field(init=False, repr=False)
     _hash: int = field(init=False, repr=False)
 
@@ -45,12 +58,6 @@ class Node:
     def expressions(self) -> tuple[Expression, ...]:
         """Every expression of this node, without those of its inputs."""
         return ()
-
-    @property
-    def subqueries(self) -> tuple[Subquery, ...]:
-        """The scalar subqueries that its expressions use."""
-        found = (s for expression in self.expressions() for s in expression.subqueries)
-        return tuple(dict.fromkeys(found))
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -79,11 +86,13 @@ class Node:
             if column.name.casefold() in seen:
                 raise InvalidPlan(f"{self.kind} puts out two columns named {column.name}")
             seen.add(column.name.casefold())
-        named = [subquery.name for subquery in self.subqueries]
+        subqueries = merge_subqueries(self.expressions())
+        named = [subquery.name for subquery in subqueries]
         if len(set(named)) != len(named):
             raise InvalidPlan(f"{self.kind} uses one name for two subqueries: {', '.join(named)}")
-        values = tuple(getattr(self, f.name) for f in fields(self) if f.init)
+        values = tuple(getattr(self, name) for name in made_of(self))
         object.__setattr__(self, "schema", columns)
+        object.__setattr__(self, "subqueries", subqueries)
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_hash", hash((self.kind, values)))
 

@@ -30,6 +30,7 @@ _SOURCES: dict[str, type[Any]] = {
     "session": sources.SessionSource,
 }
 _SOURCE_NAMES = {kind: name for name, kind in _SOURCES.items()}
+_PLAIN = (str, int, bool)
 _NAMESPACE = {**vars(expressions), **vars(sources), **vars(nodes), "Node": Node}
 
 
@@ -90,14 +91,22 @@ def plan_from_builtins(value: Any) -> QueryPlan:
 def _encode_fields(value: Any, positions: dict[Node, int]) -> dict[str, Any]:
     """Fields of a dataclass; one that holds its default is left out."""
     encoded = {}
-    for field in fields(value):
-        item = getattr(value, field.name) if field.init else MISSING
-        if item is not MISSING and item != field.default:
-            encoded[field.name] = _encode(item, positions)
+    for name, default in _defaults(value.__class__).items():
+        item = getattr(value, name)
+        if default is MISSING or item != default:
+            encoded[name] = _encode(item, positions)
     return encoded
 
 
+@cache
+def _defaults(cls: Any) -> dict[str, Any]:
+    """By field that an object is made of."""
+    return {field.name: field.default for field in fields(cls) if field.init}
+
+
 def _encode(value: Any, positions: dict[Node, int]) -> Any:
+    if value is None or type(value) in _PLAIN:
+        return value
     if isinstance(value, Node):
         return positions[value]
     if isinstance(value, tuple):

@@ -18,6 +18,7 @@ from headway.session.formed import StepPlan
 from headway.session.history import CostHistory
 from headway.session.keeping import Around
 from headway.session.losses import LossWatch
+from headway.session.opening import OpenStates
 from headway.session.pipelined import ExecutionWatch
 from headway.session.planning import SPARK, PlannedQuery, statistics_of, with_engine
 from headway.session.progress import QueryStatus
@@ -100,6 +101,16 @@ class BatchHandle(RunHandle):
 
     def _done(self) -> set[str]:
         return super()._done() | self._steps.done
+
+    @contextmanager
+    def _states_open(self) -> Iterator[None]:
+        """What a mini-batch shares is fetched once for all of its queries."""
+        self._opened = OpenStates(self._around.engine.spark, self._run, many=True)
+        try:
+            yield
+        finally:
+            self._opened.close()
+            self._opened = None
 
     def start(self) -> BatchHandle:
         super().start()
@@ -274,7 +285,8 @@ class BatchHandle(RunHandle):
                 self._go_on_with(step, users, parts, formed.steps[position:])
             plans = formed.ready(parts.states)
             ready = [name for name in users if name in plans and self._is_waiting(name)]
-            self._together(partial(self._finish, plans=plans, parts=parts), ready)
+            with self._states_open():
+                self._together(partial(self._finish, plans=plans, parts=parts), ready)
         if self._is_ended:
             self._run.append(MINI_BATCH_ENDED, None, number=number)
         lost = self._losses.end()
@@ -320,7 +332,8 @@ class BatchHandle(RunHandle):
         self._as_planned = known.issuperset(report.queries)
         back: set[str] = set()
         try:
-            back = self._run_chains(batch, chains, report, parts)
+            with self._states_open():
+                back = self._run_chains(batch, chains, report, parts)
         except RunInterrupted:
             self._run_alone(report.queries)  # which find that they were interrupted
         lost = self._losses.end()

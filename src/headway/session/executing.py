@@ -21,7 +21,7 @@ from headway.base.errors import (
 )
 from headway.pipelined.execution import Report
 from headway.session.keeping import Around, Keeping, Running
-from headway.session.opening import frame_to_run
+from headway.session.opening import OpenStates, frame_to_run
 from headway.session.pipelined import ExecutionWatch, StagingWatch
 from headway.session.planning import PIPELINED, SPARK, PlannedQuery, statistics_of, with_engine
 from headway.session.progress import QueryProgress, QueryStatus
@@ -65,6 +65,8 @@ class QueryRunner:
         self._results: dict[str, KeptResult] = {}
         self._reports: dict[str, Report] = {}
         self._failure: Exception | None = None
+        self._opened: OpenStates | None = None
+        """States that several queries read."""
 
     @property
     def id(self) -> str:
@@ -298,7 +300,8 @@ class QueryRunner:
         if query.engine == PIPELINED:
             return self._around.pipelined.execute(query, self._run, keep=keep, started=started)
         limit = self._settings.results.collect_limit
-        with frame_to_run(self._around.engine.spark, self._run, query) as frame:
+        spark, opened = self._around.engine.spark, self._opened
+        with frame_to_run(spark, self._run, query, opened) as frame:
             return self._stoppable(
                 query.name,
                 lambda: self._around.engine.execute(

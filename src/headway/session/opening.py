@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,9 @@ from headway.session.planning import PlannedQuery
 from headway.storage import Run
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from headway.spark.results import KeptResult
 
 _SMALL_SIZE = 1 << 20
 """Bytes that Spark broadcasts, whatever it is set to, unless it is to broadcast nothing."""
@@ -23,9 +25,55 @@ _UNKNOWN_SIZE = 1 << 62
 """Spark's own, of what it knows nothing about."""
 
 
+class OpenStates:
+    """Saved states as rows of Spark: each is fetched once, for all that read it until it is closed.
+    With `many` readers, the executors hold them meanwhile. Safe from several threads."""
+
+    def __init__(self, spark: SparkSession, run: Run, *, many: bool = False) -> None:
+        from headway.spark.results import table_session
+
+        self._spark = spark
+        self._run = run
+        self._many = many
+        self._beside = cache(partial(table_session, spark))
+        self._rows: dict[tuple[str | None, tuple[str, ...]], DataFrame] = {}
+        self._held: list[DataFrame] = []
+        self._lock = threading.Lock()
+
+    def open(
+        self, states: Mapping[str, KeptResult], twice: Collection[str]
+    ) -> dict[str, DataFrame]:
+        """By the names of the states; some are read `twice`."""
+        from headway.spark.results import fetch_small, state_rows
+
+        with self._lock:
+            keys = {name: (kept.run, kept.pieces) for name, kept in states.items()}
+            new = {name: states[name] for name, key in keys.items() if key not in self._rows}
+            tables = fetch_small(self._run, new)
+            for name, kept in new.items():
+                table = tables.get(name)
+                rows = state_rows(self._spark, self._run, kept, table, self._beside)
+                read_again = kept.bytes > _SMALL_SIZE if self._many else name in twice
+                if read_again and (self._many or table is None):
+                    rows = rows.persist()
+                    self._held.append(rows)
+                self._rows[keys[name]] = rows
+            return {name: self._rows[key] for name, key in keys.items()}
+
+    def close(self) -> None:
+        with self._lock:
+            held, self._held = self._held, []
+            self._rows.clear()
+        for rows in held:
+            with suppress(Exception):  # Spark may be gone
+                rows.unpersist()
+
+
 @contextmanager
-def frame_to_run(spark: SparkSession, run: Run, query: PlannedQuery) -> Iterator[DataFrame]:
-    """A state that is read twice is fetched once.
+def frame_to_run(
+    spark: SparkSession, run: Run, query: PlannedQuery, opened: OpenStates | None = None
+) -> Iterator[DataFrame]:
+    """With states that were `opened` for several queries, or for this one alone.
 
     What Spark had broadcast, it is to broadcast again, however large it found it to be. It shares
     work in the form of shuffles: where the plan has work to share, states that were shuffled are to
@@ -33,7 +81,7 @@ def frame_to_run(spark: SparkSession, run: Run, query: PlannedQuery) -> Iterator
     what comes before."""
     from headway.spark.errors import named_error
     from headway.spark.frames import frame_of
-    from headway.spark.results import fetch_small, open_state, table_session
+    from headway.spark.results import sized_state
 
     if query.frame is not None and not query.states:
         yield query.frame
@@ -45,29 +93,27 @@ def frame_to_run(spark: SparkSession, run: Run, query: PlannedQuery) -> Iterator
         )
     uses = use_counts(query.plan.root)
     shares = any(count > 1 and _is_work(node) for node, count in uses.items())
-    with ExitStack() as opened:
-        tables: dict[str, pa.Table] = {}
-        beside = cache(partial(table_session, spark))
-
-        def open_one(scan: StateScan) -> DataFrame:
-            kept = query.states[scan.state]
-            size = min(kept.bytes, _SMALL_SIZE) if kept.broadcast else kept.bytes
-            size = _UNKNOWN_SIZE if shares and not kept.broadcast else size
-            table, again = tables.get(scan.state), uses[scan] > 1
-            return opened.enter_context(
-                open_state(
-                    spark, run, scan.state, kept, table, again=again, size=size, beside=beside
-                )
-            )
-
+    twice = {node.state for node, n in uses.items() if isinstance(node, StateScan) and n > 1}
+    states = OpenStates(spark, run) if opened is None else opened
+    try:
         try:
-            tables |= fetch_small(run, query.states)
+            rows = states.open(query.states, twice)
+
+            def open_one(scan: StateScan) -> DataFrame:
+                kept = query.states[scan.state]
+                size = min(kept.bytes, _SMALL_SIZE) if kept.broadcast else kept.bytes
+                size = _UNKNOWN_SIZE if shares and not kept.broadcast else size
+                return sized_state(spark, rows[scan.state], scan.state, kept, size)
+
             frame = frame_of(
                 spark, query.plan, session_frames=query.session_frames, state_frames=open_one
             )
         except Exception as error:
             raise named_error(error) from error
         yield frame
+    finally:
+        if opened is None:
+            states.close()
 
 
 def _is_work(node: Node) -> bool:

@@ -230,34 +230,26 @@ def fetch_small(run: Run, states: Mapping[str, KeptResult]) -> dict[str, pa.Tabl
         return dict(zip(small, tables, strict=True))
 
 
-@contextmanager
-def open_state(
+def state_rows(
     spark: SparkSession,
     run: Run,
-    name: str,
     kept: KeptResult,
     table: pa.Table | None,
-    *,
-    again: bool,
-    size: int,
     beside: Callable[[], SparkSession],
-) -> Iterator[DataFrame]:
-    """Rows that were kept for a plan, with a `size` for Spark to plan by. The session `beside`
-    makes a frame of their `table`; without one, they are fetched by the first scan, and stay with
-    the executors if they are read `again`."""
+) -> DataFrame:
+    """Rows that were kept for a plan. The session `beside` makes a frame of their `table`; without
+    one, they are fetched by each scan."""
     schema = StructType.fromJson(json.loads(kept.schema))
     if table is None:
-        frame = _of_pieces(spark, _run_of(run, kept), kept, schema)
-    else:
-        frame = _of_table(spark, table, schema, beside)
-    again = again and table is None
-    if again:
-        frame = frame.persist()
-    try:
-        yield DataFrame(sized(frame._jdf, name, max(1, size), max(0, kept.rows)), spark)
-    finally:
-        if again:
-            frame.unpersist()
+        return _of_pieces(spark, _run_of(run, kept), kept, schema)
+    return _of_table(spark, table, schema, beside)
+
+
+def sized_state(
+    spark: SparkSession, rows: DataFrame, name: str, kept: KeptResult, size: int
+) -> DataFrame:
+    """Those rows under the name of their state, with a `size` for Spark to plan by."""
+    return DataFrame(sized(rows._jdf, name, max(1, size), max(0, kept.rows)), spark)
 
 
 def read_result(run: Run, kept: KeptResult) -> pa.Table:
