@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from headway.base.errors import RunInterrupted, TableChanged, WrongUsage
 from headway.cli.deadlines import late_queries
 from headway.plan.spark_sql import to_spark_sql
-from headway.session import Policy, Session
+from headway.session import Policy, Session, opening
 from headway.session.batches import BatchHandle, cost_model
 from headway.session.calibration import calibrate
 from headway.session.planning import PlannedQuery
@@ -31,7 +31,9 @@ from headway.session.resuming import BATCH, FALLBACK, MINI_BATCH, SHARED_DONE, r
 from headway.session.workers import Workers
 from headway.sharing.cost_model import CostModel
 from headway.sharing.costs import Work
+from headway.spark import results
 from headway.spark.compare import same_result
+from headway.spark.results import KeptResult, fetch_small
 from headway.storage import QUERY_DONE, Event, ReliableStore, Run, open_store
 from headway.testing.random_batches import make_star, random_batch
 from headway.testing.session_batches import Sessions, check_rows, opened, run_batch
@@ -63,6 +65,31 @@ def test_every_query_has_the_rows_that_it_has_alone(
         handle = run_batch(session, texts, deadline=600)
         assert sum(each.shared_steps for each in handle.batch().mini_batches) >= 1
         assert {str(query.status) for query in handle.progress()} == {"done"}
+        check_rows(session, handle, texts)
+
+
+def test_spark_fetches_shared_rows_once_for_all_queries(
+    workload_session: Sessions, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its executors hold them while the queries are finished, and no longer."""
+    texts = high_share(seed=4, count=5)
+    fetched: list[str] = []
+
+    def counted(run: Run, states: Mapping[str, KeptResult]) -> dict[str, pa.Table]:
+        fetched.extend(states)
+        return fetch_small(run, states)
+
+    monkeypatch.setattr(results, "fetch_small", counted)
+    monkeypatch.setattr(opening, "_SMALL_SIZE", 0)
+    spark = workload_session("tpcds")
+    held = spark.sparkContext._jsc.getPersistentRDDs
+    before = len(held())
+    with opened(spark, workers, tmp_path, "spark") as session:
+        handle = run_batch(session, texts, deadline=600)
+        kept = [e for e in Run.open(session.store, handle.id).events() if e.kind == SHARED_DONE]
+        shared = [e.data["name"] for e in kept if len(e.data["queries"]) > 1]
+        assert shared and sorted(fetched) == sorted(shared)
+        assert len(held()) == before
         check_rows(session, handle, texts)
 
 

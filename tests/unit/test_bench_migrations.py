@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.bench.migrations import HALF, Migration, report_of
+from headway.bench.migrations import HALF, Migration, Stopped, report_of
 
 
 def migration(
@@ -33,6 +33,10 @@ def migration(
     )
 
 
+def stopped(*migrations: Migration, query: str = "", ended: float | None = None) -> Stopped:
+    return Stopped("spark", query, 4.0, 4, list(migrations), {}, ended)
+
+
 def test_queries_asked_at_half_of_their_time_are_told_apart() -> None:
     found = [
         migration("moved", ratio=0.6),
@@ -42,7 +46,7 @@ def test_queries_asked_at_half_of_their_time_are_told_apart() -> None:
         migration("early", ratio=1.5, point=0.1),
         migration("short", ratio=2.0, point=None, at_once=True),
     ]
-    report = report_of(found, {("spark", "ended"): 0.4})
+    report = report_of([stopped(*found), stopped(query="ended", ended=0.4)])
     assert report["migrations"] == 6
     assert report["queries_at_half"] == 3 and report["ended_at_half"] == 1
     assert report["beats_restart_share"] == 2 / 3, "all but dear"
@@ -54,12 +58,12 @@ def test_queries_asked_at_half_of_their_time_are_told_apart() -> None:
 def test_sizes_are_told_by_migration_and_by_state() -> None:
     states = (("Aggregate", 100), ("Join", 3000))
     found = [migration("one", states=states), migration("other", states=())]
-    report = report_of(found, {})
+    report = report_of([stopped(*found)])
     assert report["state_bytes_median"] == 1550 and report["state_bytes_max"] == 3100
     assert report["single_state_bytes_mean"] == 1550
     assert report["state_bytes_by_operator"]["Join"]["states"] == 1
 
 
 def test_nothing_was_long_enough() -> None:
-    report = report_of([], {})
+    report = report_of([])
     assert report["migrations"] == 0 and report["beats_restart_share"] is None

@@ -170,6 +170,7 @@ def test_version(call: Call) -> None:
         (["suspend", "last"], "no runs"),
         (["runs", "--config", "missing.toml"], "missing.toml"),
         (["bench", "plam"], "no benchmark plam"),
+        (["bench", "plan", "--go-on"], "nothing to go on from"),
         (["show", "last", "--rows", "a", "--plan", "b"], "exclude"),
         (["show", "last"], "no runs"),
         (["show", "no/path"], "no runs"),

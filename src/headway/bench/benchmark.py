@@ -29,6 +29,8 @@ class BenchmarkOptions:
     scale: float
     data: Path
     repeat: int = 1
+    go_on: bool = False
+    """From what was found before the benchmark was interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Benchmark:
     """Measured passes where no number is asked for."""
     master: str | None = None
     """The Spark that it wants where none is asked for."""
+    can_go_on: bool = False
+    """Whether it notes what it has found, and can be interrupted."""
 
 
 _FOUR_WORKERS = "local-cluster[4,1,1024]"
@@ -97,6 +101,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             1.0,
             measure_migrate,
             repeat=2,
+            can_go_on=True,
         ),
     )
 }

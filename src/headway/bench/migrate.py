@@ -8,11 +8,11 @@ kept after every pipeline against once, machines that are vacated, and moves bet
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headway.base.errors import HeadwayError, InternalError
-from headway.bench.migrations import LOOK_SECONDS, MeasuredQuery, Migrations, report_of
+from headway.bench.migrations import (
+    LOOK_SECONDS,
+    MeasuredQuery,
+    Stopped,
+    report_of,
+    stop_everywhere,
+)
 from headway.bench.moves import Moves
+from headway.bench.notes import Notes
 from headway.bench.peers import geometric_mean, middle, run_in, timed
 from headway.storage import Run
 from headway.workloads import WORKLOADS
@@ -32,6 +39,8 @@ if TYPE_CHECKING:
     from headway.bench.benchmark import BenchmarkOptions
     from headway.session import Session
 
+_ENGINES = {"tpch": ("spark", "pipelined"), "tpcds": ("spark",)}
+"""By workload, those that its queries are stopped on."""
 _VACATED = (1, 2, 4, 8)
 _VACATED_TIMES = 3
 _PATIENCE = 300.0
@@ -61,45 +70,45 @@ def measure_migrate(
             headway.session(spark, engine_name="spark", **common) as plain,
             headway.session(spark, engine_name="pipelined", **common) as pipelined,
         ):
-            bench = _Bench(
-                {"spark": plain, "pipelined": pipelined},
-                folders,
-                progress,
-                options.data / "migrations.json",
-            )
-            bench.migrate("tpch", "spark", "pipelined")
-            bench.found |= bench.idle_overhead(options.repeat)
-            bench.found |= bench.vacate()
-            bench.found |= bench.separation()
+            told = {"scale": options.scale, "master": measured["master"], "cores": os.cpu_count()}
+            notes = Notes(options.data / "migrations.json", told, go_on=options.go_on)
+            bench = _Bench({"spark": plain, "pipelined": pipelined}, folders, progress, notes)
+            bench.migrate("tpch")
             moves = Moves(folders["tpcds"], Path(scratch), progress)
-            bench.found["small_to_large"] = moves.small_to_large()
-            bench.found["redone_after_kill"] = moves.killed_drivers()
-            bench.migrate("tpcds", "spark")
-            measured |= bench.report()
-        measured["rows_equal"] = measured["rows_equal"] and not moves.different
-        measured["different"] += moves.different
+            found: dict[str, Any] = {}
+            for part, measure in {
+                "idle overhead": lambda: bench.idle_overhead(options.repeat),
+                "vacated machines": bench.vacate,
+                "separation": bench.separation,
+                "small to large": moves.small_to_large,
+                "killed drivers": moves.killed_drivers,
+            }.items():
+                found |= notes.once(part, measure)
+            bench.migrate("tpcds")
+            measured |= {**bench.report(), **found, **notes.sittings()}
+        different = measured.pop("moved_different") + measured.pop("killed_different")
+        measured["rows_equal"] = measured["rows_equal"] and not different
+        measured["different"] += different
     return measured
 
 
 class _Bench:
-    """`folders` are those of the workloads. What is found is `told` in a file as well after every
-    query, for who looks at it before the end."""
+    """`folders` are those of the workloads. What is found is noted after every query, for who looks
+    at it before the end, or goes on with it."""
 
     def __init__(
         self,
         sessions: Mapping[str, Session],
         folders: Mapping[str, Path],
         progress: Callable[[str, int, int], None],
-        told: Path,
+        notes: Notes,
     ) -> None:
         self._sessions = sessions
         self._folders = folders
         self._progress = progress
-        self._told = told
+        self._notes = notes
         self._steps = 0
-        self._migrations = Migrations()
-        self.found: dict[str, Any] = {}
-        """Beside the migrations."""
+        self._stopped: list[Stopped] = []
         self._queries = [
             MeasuredQuery(workload, name, text)
             for workload in folders
@@ -111,32 +120,35 @@ class _Bench:
         self._steps += 1
 
     def _of(self, workload: str) -> list[MeasuredQuery]:
-        """Its queries, with its tables known by their names."""
+        """Its queries, with its tables known by their names, once all of them have run: Spark gets
+        faster with each of them."""
         self._sessions["spark"].tables(self._folders[workload])
-        return [query for query in self._queries if query.workload == workload]
-
-    def migrate(self, workload: str, *engines: str) -> None:
-        """Once all its queries have run: Spark gets faster with each of them."""
-        queries = self._of(workload)
+        queries = [query for query in self._queries if query.workload == workload]
         for query in queries:
-            for engine in engines:
+            for engine in _ENGINES[workload] if query.rows is None else ():
                 self._tell(f"{workload} {query.name} on {engine}, for the first time")
                 query.warm_up(self._sessions[engine])
-        for query in queries:
-            for engine in engines:
-                self._tell(f"{workload} {query.name} on {engine}")
+        return queries
+
+    def migrate(self, workload: str) -> None:
+        """Every query of the workload that was not stopped before."""
+        queries = [query for query in self._queries if query.workload == workload]
+        asked = [(query, engine) for query in queries for engine in _ENGINES[workload]]
+        for query, engine in asked:
+            part = f"{workload} {query.name} on {engine}"
+            known = self._notes.known(part)
+            if known is None:
+                self._of(workload)
+                self._tell(part)
                 query.measure_alone(self._sessions[engine])
-                self._migrations.stop_everywhere(self._sessions[engine], query)
-                migrations = [asdict(migration) for migration in self._migrations.found]
-                self._told.write_bytes(msgspec.json.encode([self.found, migrations]))
+                self._notes.note(part, stop_everywhere(self._sessions[engine], query))
+            stopped = msgspec.convert(self._notes.known(part), Stopped)
+            query.alone[engine] = stopped.alone
+            query.pipelines[engine] = stopped.pipelines
+            self._stopped.append(stopped)
 
     def report(self) -> dict[str, Any]:
-        ended_first = dict(self._migrations.ended_first)
-        return {
-            **report_of(self._migrations.found, self._migrations.ended_at_half),
-            "ended_before_they_were_stopped": ended_first,
-            **self.found,
-        }
+        return report_of(self._stopped)
 
     def idle_overhead(self, repeat: int) -> dict[str, Any]:
         """What it costs that a query could be suspended, by engine: the runs in turn with all of it

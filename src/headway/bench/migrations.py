@@ -17,7 +17,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -144,86 +144,88 @@ class Migration:
         return (self.transfer + self.fetch) / (self.passed + self.total)
 
 
-class Migrations:
-    """Stops queries, and goes on with them."""
+@dataclass
+class Stopped:
+    """What came of stopping one query on one engine."""
 
-    def __init__(self) -> None:
-        self.found: list[Migration] = []
-        self.ended_first: Counter[str] = Counter()
-        """By point: queries that came to their end before they were stopped, or while they were
-        waited for."""
-        self.ended_at_half: dict[tuple[str, str], float] = {}
-        """By engine and query, for those that came to their end while they were waited for: the
-        seconds of that, against a restart."""
+    engine: str
+    query: str
+    alone: float
+    pipelines: int
+    migrations: list[Migration] = field(default_factory=list)
+    ended_first: dict[str, int] = field(default_factory=dict)
+    """By point: how often it came to its end before it was stopped, or while it was waited for."""
+    ended_at_half: float | None = None
+    """Where it came to its end while it was waited for: the seconds of that, against a restart."""
 
-    def stop_everywhere(self, session: Session, query: MeasuredQuery) -> None:
-        """A short query after each of its pipelines, a long one at five points of its time."""
-        engine = session.settings.engine.name
-        alone = query.alone[engine]
-        if alone >= LONG:
-            for point in POINTS:
-                is_time = _after_seconds(point * alone)
-                self.found += self._migrated(session, query, is_time, point)
-            is_time = _after_seconds(HALF * alone)
-            self.found += self._migrated(session, query, is_time, HALF, at_once=True)
-        else:
-            for count in range(1, query.pipelines[engine]):
-                is_time = _after_pipelines(count)
-                self.found += self._migrated(session, query, is_time, None, at_once=True)
 
-    def _migrated(
-        self,
-        session: Session,
-        query: MeasuredQuery,
-        is_time: Callable[[RunHandle, float], bool],
-        point: float | None,
-        *,
-        at_once: bool = False,
-    ) -> Iterator[Migration]:
-        """Nothing where the query was quicker."""
-        from headway.session.suspending import Suspension
+def stop_everywhere(session: Session, query: MeasuredQuery) -> Stopped:
+    """A short query after each of its pipelines, a long one at five points of its time."""
+    engine = session.settings.engine.name
+    alone, pipelines = query.alone[engine], query.pipelines[engine]
+    stopped = Stopped(engine, f"{query.workload} {query.name}", alone, pipelines)
+    if alone >= LONG:
+        for point in POINTS:
+            _stop(session, query, _after_seconds(point * alone), stopped, point)
+        _stop(session, query, _after_seconds(HALF * alone), stopped, HALF, at_once=True)
+    else:
+        for count in range(1, pipelines):
+            _stop(session, query, _after_pipelines(count), stopped, None, at_once=True)
+    return stopped
 
-        engine = session.settings.engine.name
-        anew = point is not None
-        if anew:
-            forget_code(session.spark)
-        began = time.perf_counter()
-        handle = session.run(session.sql(query.text, name=query.name))
-        while not handle.finished and not is_time(handle, time.perf_counter() - began):
-            time.sleep(LOOK_SECONDS)
-        passed = time.perf_counter() - began
-        done = handle.progress()[0].pipelines_done
-        asked = True
-        try:
-            images = handle.suspend(Suspension(wait=not at_once))
-        except WrongUsage:  # it had ended
-            images, asked = {}, False
-        suspended = time.perf_counter() - began - passed
-        name = f"{query.workload} {query.name}"
-        if Run.open(session.store, handle.id).summary().status != "suspended":
-            where = "after a pipeline" if point is None else f"{point:.0%}"
-            self.ended_first[f"{where}, at once" if point and at_once else where] += 1
-            if asked and point == HALF and not at_once:
-                self.ended_at_half[engine, name] = suspended / query.alone[engine]
-            return
-        image = images.get(query.name)
-        # They were just written: reading them once more makes no later reading quicker.
-        fetch = 0.0 if image is None else _fetch(session, handle.id, image.states.values())
-        if anew:
-            forget_code(session.spark)
-        began = time.perf_counter()
-        resumed = session.resume(handle.id)
-        resumed.wait()
-        rows = resumed.arrow()
-        rest = time.perf_counter() - began
-        yield Migration(
-            engine,
-            name,
+
+def _stop(
+    session: Session,
+    query: MeasuredQuery,
+    is_time: Callable[[RunHandle, float], bool],
+    stopped: Stopped,
+    point: float | None,
+    *,
+    at_once: bool = False,
+) -> None:
+    from headway.session.suspending import Suspension
+
+    anew = point is not None
+    if anew:
+        forget_code(session.spark)
+    began = time.perf_counter()
+    handle = session.run(session.sql(query.text, name=query.name))
+    while not handle.finished and not is_time(handle, time.perf_counter() - began):
+        time.sleep(LOOK_SECONDS)
+    passed = time.perf_counter() - began
+    done = handle.progress()[0].pipelines_done
+    asked = True
+    try:
+        images = handle.suspend(Suspension(wait=not at_once))
+    except WrongUsage:  # it had ended
+        images, asked = {}, False
+    suspended = time.perf_counter() - began - passed
+    if Run.open(session.store, handle.id).summary().status != "suspended":
+        where = "after a pipeline" if point is None else f"{point:.0%}"
+        where = f"{where}, at once" if point and at_once else where
+        stopped.ended_first[where] = stopped.ended_first.get(where, 0) + 1
+        if asked and point == HALF and not at_once:
+            stopped.ended_at_half = suspended / stopped.alone
+        return
+    image = images.get(query.name)
+    # They were just written: reading them once more makes no later reading quicker.
+    fetch = 0.0 if image is None else _fetch(session, handle.id, image.states.values())
+    if anew:
+        forget_code(session.spark)
+    began = time.perf_counter()
+    resumed = session.resume(handle.id)
+    resumed.wait()
+    rows = resumed.arrow()
+    rest = time.perf_counter() - began
+    stopped.migrations.append(
+        Migration(
+            stopped.engine,
+            stopped.query,
             point,
             passed,
             done,
-            query.pipelines[engine],
-            query.alone[engine],
+            stopped.pipelines,
+            stopped.alone,
             0.0 if image is None else image.select_seconds,
             0.0 if image is None else image.extract_seconds,
             0.0 if image is None else image.transfer_seconds,
@@ -234,6 +236,7 @@ class Migrations:
             query.has(rows),
             at_once,
         )
+    )
 
 
 def forget_code(spark: SparkSession) -> None:
@@ -268,9 +271,17 @@ def _after_pipelines(count: int) -> Callable[[RunHandle, float], bool]:
     return lambda handle, passed: handle.progress()[0].pipelines_done >= count
 
 
-def report_of(
-    migrations: list[Migration], ended_at_half: Mapping[tuple[str, str], float]
-) -> dict[str, Any]:
+def report_of(queries: Iterable[Stopped]) -> dict[str, Any]:
+    asked = list(queries)
+    migrations = [migration for each in asked for migration in each.migrations]
+    ended_at_half = {
+        (each.engine, each.query): each.ended_at_half
+        for each in asked
+        if each.ended_at_half is not None
+    }
+    ended_first: Counter[str] = Counter()
+    for each in asked:
+        ended_first.update(each.ended_first)
     sums = [migration.bytes for migration in migrations]
     single = [size for migration in migrations for _, size in migration.states]
     long_ones = [m for m in migrations if m.point is not None and not m.at_once]
@@ -289,6 +300,7 @@ def report_of(
         "beats_restart_share": _share(ratio < 1.0 for ratio in half.values()),
         "queries_at_half": len(half),
         "ended_at_half": len(half) - len(moved),
+        "ended_before_they_were_stopped": dict(ended_first),
         "beats_restart_share_of_moved": _share(ratio < 1.0 for ratio in moved.values()),
         "beats_restart_share_at_once": _share(ratio < 1.0 for ratio in at_once.values()),
         "beats_restart_share_ended_at_once": _share(

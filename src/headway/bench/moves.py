@@ -42,6 +42,7 @@ class Moves:
         has passed: the seconds from the request on, against those that were left on one core, and
         against beginning anew on two. One that is quicker to finish than to move ends where it
         is."""
+        self.different = []
         found: dict[str, Any] = {}
         store = self._scratch / "moved"
         with (
@@ -59,7 +60,7 @@ class Moves:
                     "asked": round(told, 3),
                     "moved": moved,
                 }
-        return found
+        return {"small_to_large": found, "moved_different": self.different}
 
     def _moved(
         self, small: Driver, large: Driver, name: str, seconds: float, rows: str
@@ -78,9 +79,10 @@ class Moves:
         self._check(large.resume(run.run_id) if moved else ended, name, rows)
         return time.perf_counter() - began, moved
 
-    def killed_drivers(self) -> dict[str, dict[str, float]]:
+    def killed_drivers(self) -> dict[str, Any]:
         """By when the driver is killed: the share of what was done that is done again, with
         snapshots. Without them, it is all of it."""
+        self.different = []
         found: dict[str, dict[str, float]] = {name: {} for name in _KILLED}
         store = self._scratch / "killed"
         with Driver(_LARGE, self._tables, store) as other:
@@ -92,7 +94,7 @@ class Moves:
                     rest = self._rest_of_killed(store, other, name, point * alone, best.rows)
                     again = rest - (1.0 - point) * alone
                     found[name][f"{point:.0%}"] = round(max(0.0, again) / (point * alone), 3)
-        return found
+        return {"redone_after_kill": found, "killed_different": self.different}
 
     def _rest_of_killed(
         self, store: Path, other: Driver, name: str, seconds: float, rows: str

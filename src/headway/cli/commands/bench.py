@@ -43,6 +43,10 @@ def bench(
             show_default=False,
         ),
     ] = None,
+    go_on: Annotated[
+        bool,
+        typer.Option("--go-on", help="From what was found before it was interrupted (migrate)."),
+    ] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
     master: options.Master = None,
@@ -62,6 +66,12 @@ def bench(
             f"there is no benchmark {name}",
             hint=f"did you mean {near[0]}?" if near else f"there are: {', '.join(BENCHMARKS)}",
         )
+    if go_on and not benchmark.can_go_on:
+        kept = ", ".join(each.name for each in BENCHMARKS.values() if each.can_go_on)
+        raise WrongUsage(
+            f"{name} keeps nothing to go on from",
+            hint=f"run it from its beginning; those that go on: {kept}",
+        )
     settings = options.settings_from(
         config, assignments, master=master, usual_master=benchmark.master
     )
@@ -69,6 +79,7 @@ def bench(
         scale=benchmark.scale if scale is None else scale,
         data=(data or options.cache_folder()).expanduser().absolute(),
         repeat=repeat or benchmark.repeat,
+        go_on=go_on,
     )
     with open_spark(settings, quiet=quiet) as spark, steps_bar(name, quiet=quiet) as tell:
         measured = benchmark.run(spark, asked, tell)
