@@ -11,6 +11,7 @@ import pytest
 
 from headway.base.errors import NotSupported
 from headway.pipelined.kernels.connection import configure
+from headway.pipelined.kernels.syntax import _parse, _parse_whole
 from headway.pipelined.kernels.translate import normalised_key, translate
 from headway.pipelined.kernels.typed import Translated
 from headway.plan.expressions import Column, Expression
@@ -228,3 +229,20 @@ def test_no_subquery_stands_inside_a_try(connection: duckdb.DuckDBPyConnection) 
         (multiply(narrow, narrow), Decimal(4)),
     ):
         assert connection.execute(f"SELECT {value.text}").fetchone() == (expected,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "5L",
+        "-5L",
+        "(`a` < 5L)",
+        "CAST(5L AS INT)",
+        "array(1L, 2L, 30L)",
+        "CASE WHEN (`a 5L` < 5L) THEN '7L' WHEN `b``6L` = 'it\\'s 8L' THEN 0L ELSE 9L END",
+        "((`a` + 1e0) < 5L)",
+        "(`a5L` = 1.5D)",
+    ],
+)
+def test_long_numbers_are_read_as_sqlglot_does(text: str) -> None:
+    assert _parse(text) == _parse_whole(text)

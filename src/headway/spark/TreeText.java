@@ -34,6 +34,7 @@ public final class TreeText {
     private java.util.Map subqueries = java.util.Collections.EMPTY_MAP;
     private java.util.List used = null;
     private java.util.List nodes = null;
+    private java.util.Set wanted = null;
 
     /** For py4j, which calls methods of objects with less ado than those of classes. */
     public TreeText() {
@@ -57,7 +58,56 @@ public final class TreeText {
                 (LogicalPlan) analysed,
                 org.apache.spark.sql.execution.CommandExecutionMode.SKIP())
             .optimizedPlan();
-        return new Object[] {written(plan), plan};
+        TreeText tree = new TreeText();
+        tree.wanted = new java.util.HashSet();
+        tree.want(plan);
+        return new Object[] {tree.whole(plan), plan};
+    }
+
+    /**
+     * The columns of a plan and those that any of its operators reads, by their ids: a table has
+     * dozens of others. Operators that read more than their expressions tell want all of theirs.
+     */
+    private void want(LogicalPlan plan) {
+        wantAll(plan.output());
+        java.util.ArrayDeque waiting = new java.util.ArrayDeque();
+        waiting.add(plan);
+        while (!waiting.isEmpty()) {
+            LogicalPlan node = (LogicalPlan) waiting.poll();
+            scala.collection.Seq expressions = node.expressions();
+            for (int i = 0; i < expressions.length() && !isRelation(node); i++) {
+                wantAll(((Expression) expressions.apply(i)).references().toSeq());
+            }
+            scala.collection.Seq subqueries = node.subqueries();
+            for (int i = 0; i < subqueries.length(); i++) {
+                want((LogicalPlan) subqueries.apply(i));
+            }
+            scala.collection.Seq children = ((TreeNode) node).children();
+            for (int i = 0; i < children.length(); i++) {
+                LogicalPlan child = (LogicalPlan) children.apply(i);
+                if (!readsByName(node)) {
+                    wantAll(child.output());
+                }
+                waiting.add(child);
+            }
+        }
+    }
+
+    private void wantAll(scala.collection.Seq attributes) {
+        for (int i = 0; i < attributes.length(); i++) {
+            wanted.add(Long.valueOf(id(attributes.apply(i))));
+        }
+    }
+
+    private static long id(Object attribute) {
+        return ((org.apache.spark.sql.catalyst.expressions.NamedExpression) attribute).exprId().id();
+    }
+
+    private static boolean readsByName(Object plan) {
+        String name = plan.getClass().getSimpleName();
+        return name.equals("Project") || name.equals("Filter") || name.equals("Join")
+            || name.equals("Aggregate") || name.equals("Sort") || name.equals("Window")
+            || name.endsWith("Limit");
     }
 
     /**
@@ -309,7 +359,11 @@ public final class TreeText {
             }
             if (!(value instanceof scala.Option) || ((scala.Option) value).isDefined()) {
                 writeName(product.productElementName(i));
-                writeField(value, children);
+                if (wanted != null && isRelation(node) && product.productElementName(i).equals("output")) {
+                    writeWanted((scala.collection.Seq) value);
+                } else {
+                    writeField(value, children);
+                }
             }
         }
         if (node instanceof LogicalRDD && ((LogicalRDD) node).rdd().name() != null
@@ -324,6 +378,19 @@ public final class TreeText {
         } else if (identity == null && hasMore(node)) {
             text.append(",\"more\":true");
         }
+    }
+
+    private void writeWanted(scala.collection.Seq attributes) {
+        text.append('[');
+        boolean first = true;
+        for (int i = 0; i < attributes.length(); i++) {
+            if (wanted.contains(Long.valueOf(id(attributes.apply(i))))) {
+                text.append(first ? "" : ",");
+                first = false;
+                writeValue(attributes.apply(i));
+            }
+        }
+        text.append(']');
     }
 
     /** Whether it was made with more than its fields tell. */

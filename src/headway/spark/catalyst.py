@@ -29,6 +29,9 @@ _SETTINGS = (*MEANING, *SELDOM_CHANGED)
 _EXCLUDED_RULES = (
     "org.apache.spark.sql.catalyst.optimizer.DecimalAggregates",  # unscaled, without SQL form
     "org.apache.spark.sql.execution.planmerging.MergeSubplans",  # subqueries as one struct
+    # Which parts of nested columns are read is an engine's to choose, and takes long to find.
+    "org.apache.spark.sql.execution.datasources.SchemaPruning",
+    "org.apache.spark.sql.execution.datasources.PushVariantIntoScan",
 )
 _IMPORT_SETTINGS = {
     "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",

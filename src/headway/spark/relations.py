@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -90,10 +91,7 @@ def _spark_statistics(tree: Tree) -> TableStatistics:
     """What Spark knows of a leaf: its size, and its rows where somebody counted them."""
     found = tree.handle.stats()
     size = int(str(found.sizeInBytes()))
-    width = sum(
-        width_of(ddl_of(attribute.fields["dataType"]))
-        for attribute in tree.expression_list("output")
-    )
+    width = sum(width_of(ddl_of(field["type"])) for field in json.loads(tree.schema_json)["fields"])
     counted = found.rowCount()
     rows = int(str(counted.get())) if counted.isDefined() else round(size / max(width, 1.0))
     return TableStatistics(rows, size)
@@ -112,9 +110,14 @@ def _known_file_source(reader: OperatorReader, tree: Tree) -> FileSource | None:
     source = known[1]
     if source is None or source.schema is None:
         return source
-    fields = {field["name"] for field in json.loads(source.schema)["fields"]}
-    about_files = [a for a in tree.expression_list("output") if a.fields["name"] not in fields]
+    known_names, outputs = _field_names(source.schema), tree.expression_list("output")
+    about_files = [a for a in outputs if a.fields["name"] not in known_names]
     return None if about_files else source  # such as _metadata
+
+
+@lru_cache(maxsize=1_024)
+def _field_names(schema: str) -> frozenset[str]:
+    return frozenset(field["name"] for field in json.loads(schema)["fields"])
 
 
 def _file_source(tree: Tree, relation: Handle) -> FileSource | None:
