@@ -14,9 +14,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ import msgspec
 
 from headway.base.errors import HeadwayError
 from headway.bench.kills import kill_executor
+from headway.bench.notes import Notes
 from headway.bench.peers import same_rows
 from headway.workloads import WORKLOADS
 from headway.workloads.batches import high_share, low_share, regular_share
@@ -68,6 +68,18 @@ class _Workload:
     rows: dict[str, pa.Table] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What became of a batch by its deadline."""
+
+    done: int
+    failures: int
+    different: list[str]
+    """Queries that had other rows."""
+    planning: float | None = None
+    """The share of the deadline that planning took; of batches as a user has them."""
+
+
 def measure_batch(
     spark: SparkSession, options: BenchmarkOptions, progress: Callable[[str, int, int], None]
 ) -> dict[str, Any]:
@@ -83,7 +95,9 @@ def measure_batch(
             headway.session(spark, workers=session.workers, engine_name="spark", **common) as plain,
         ):
             session.tables(folder)
-            bench = _Bench(session, plain, progress, options.data / "goodput.json")
+            told = {"scale": options.scale, "master": spark.sparkContext.master}
+            notes = Notes(options.data / "goodput.json", told, go_on=options.go_on)
+            bench = _Bench(session, plain, progress, notes)
             bench.calibrate()
             for workload in workloads:
                 bench.prepare(workload)
@@ -96,20 +110,16 @@ class _Bench:
         session: Session,
         plain: Session,
         progress: Callable[[str, int, int], None],
-        told: Path,
+        notes: Notes,
     ) -> None:
-        """Every run is `told` in a file as well, for who looks at it before the end."""
-        self._told = told
-        self._runs: list[dict[str, Any]] = []
+        """Every run is noted, for who looks at it before the end, or goes on with it."""
+        self._notes = notes
         self._session = session
         self._plain = plain
         self._spark = session.spark
         self._progress = progress
         self._steps = 0
-        self.equal = True
-        self.planning: dict[bool, list[float]] = {False: [], True: []}
-        """Shares of the deadline; apart for batches with failures."""
-        self.different: list[str] = []
+        self._runs: list[_Run] = []
         session.workers.start()
 
     def _tell(self, what: str) -> None:
@@ -132,14 +142,18 @@ class _Bench:
     def set_deadline(self, workload: _Workload) -> None:
         """The time of a third of the queries, now that Spark has run all of them once: it goes on
         getting faster for hundreds of queries."""
+        part = f"{workload.name}: deadline"
+        found = self._notes.once(part, lambda: self._third_of(workload))
+        workload.deadline, workload.alone = found["seconds"], found["queries"]
+
+    def _third_of(self, workload: _Workload) -> dict[str, Any]:
         self._await_executors()
         third = dict(islice(workload.texts.items(), -(-len(workload.texts) // 3)))
         began = time.monotonic()
         for name, text in third.items():
             self._tell(f"{workload.name}: {name} again")
             self._spark.sql(text).toArrow()
-        workload.deadline = time.monotonic() - began
-        workload.alone = len(third)
+        return {"seconds": time.monotonic() - began, "queries": len(third)}
 
     def measure(self, workloads: list[_Workload], options: BenchmarkOptions) -> dict[str, Any]:
         for workload in workloads:
@@ -207,37 +221,39 @@ class _Bench:
     ) -> int:
         """Queries done by the deadline, with so many executors killed at regular times."""
         seconds = deadline or workload.deadline
-        told = f" with {failures} failures" if failures else ""
-        self._tell(f"{workload.name}: {technique}{told}")
-        self._await_executors()
-        done = self._done_in(workload, technique, failures, seconds, policy)
-        found = {"workload": workload.name, "technique": technique, "failures": failures}
-        found |= {"deadline": round(seconds, 2), "policy": policy and asdict(policy), "done": done}
-        self._runs.append(found)
-        self._told.write_bytes(msgspec.json.encode(self._runs))
-        return done
+        of = "" if deadline is None else f" by {deadline / workload.deadline:g} of the deadline"
+        how = "" if policy is None else f" with {policy}"
+        part = f"{workload.name}: {technique}, {failures} failures{of}{how}"
+        if self._notes.known(part) is None:
+            self._tell(part)
+            self._await_executors()
+            run = self._run(workload, technique, failures, seconds, policy)
+            is_usual = technique == OURS and policy is None and deadline is None
+            self._notes.note(part, run if is_usual else replace(run, planning=None))
+        run = msgspec.convert(self._notes.known(part), _Run)
+        self._runs.append(run)
+        return run.done
 
-    def _done_in(
+    def _run(
         self,
         workload: _Workload,
         technique: str,
         failures: int,
         seconds: float,
         policy: Policy | None,
-    ) -> int:
+    ) -> _Run:
         with self._killing(failures, seconds):
             if technique == SHORTEST_FIRST:
-                return self._shortest_first(workload, seconds)
+                rows = self._shortest_first(workload, seconds)
+                return _Run(len(rows), failures, _different(workload, rows))
             handle = self._shared(workload, technique, seconds, policy)
         batch = handle.batch()
-        if technique == OURS and policy is None and seconds == workload.deadline:
-            self.planning[bool(failures)].append(batch.planning / seconds)
         done = [name for name, at in batch.finished_at.items() if at <= seconds]
-        for name in done:
-            self._compare(workload, name, handle.arrow(name))
-        return len(done)
+        rows = {name: handle.arrow(name) for name in done}
+        different = _different(workload, rows)
+        return _Run(len(done), failures, different, batch.planning / seconds)
 
-    def _shortest_first(self, workload: _Workload, seconds: float) -> int:
+    def _shortest_first(self, workload: _Workload, seconds: float) -> dict[str, pa.Table]:
         """By the times that they really take."""
         names = sorted(workload.texts, key=lambda name: workload.seconds[name])
         done: dict[str, pa.Table] = {}
@@ -261,9 +277,7 @@ class _Bench:
         finally:
             timer.cancel()
             timer.join()
-        for name, rows in done.items():
-            self._compare(workload, name, rows)
-        return len(done)
+        return done
 
     def _shared(
         self, workload: _Workload, technique: str, seconds: float, policy: Policy | None
@@ -283,11 +297,6 @@ class _Bench:
         with suppress(HeadwayError):
             handle.wait()
         return handle
-
-    def _compare(self, workload: _Workload, name: str, rows: pa.Table) -> None:
-        if not same_rows(rows, workload.rows[name]):
-            self.equal = False
-            self.different.append(name)
 
     @contextmanager
     def _killing(self, count: int, seconds: float) -> Iterator[None]:
@@ -338,6 +347,7 @@ class _Bench:
         failed = [counts for of in failing.values() for counts in of.values()]
         runs = [*calm.values(), *failed, *by_deadline.values()]
         lowest = min(_over(counts, base) for counts in runs for base in (SHORTEST_FIRST, DATAPATH))
+        different = Counter(name for run in self._runs for name in run.different)
         return {
             "benchmark": "batch",
             "scale": options.scale,
@@ -354,15 +364,22 @@ class _Bench:
             "over_datapath_on_our_engine_with_failures": _mean(failed, DATAPATH_HERE),
             "lowest_ratio": lowest,
             "lowest_ratio_to_datapath_on_our_engine": min(_over(c, DATAPATH_HERE) for c in runs),
-            "rows_equal": self.equal,
-            "different": dict(Counter(self.different)),
-            "planning_share": max(self.planning[False]),
-            "planning_share_with_failures": max(self.planning[True]),
+            "rows_equal": not different,
+            "different": dict(different),
+            "planning_share": max(run.planning or 0.0 for run in self._runs if not run.failures),
+            "planning_share_with_failures": max(
+                run.planning or 0.0 for run in self._runs if run.failures
+            ),
+            **self._notes.sittings(),
             "seconds_alone": {w.name: round(sum(w.seconds.values()), 2) for w in workloads},
             "goodput": calm,
             "goodput_with_failures": failing,
             "goodput_by_deadline": by_deadline,
         }
+
+
+def _different(workload: _Workload, rows: Mapping[str, pa.Table]) -> list[str]:
+    return [name for name, found in rows.items() if not same_rows(found, workload.rows[name])]
 
 
 def _ablations() -> dict[str, Policy]:

@@ -94,6 +94,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             1.0,
             measure_batch,
             master=_FOUR_WORKERS,
+            can_go_on=True,
         ),
         Benchmark(
             "migrate",

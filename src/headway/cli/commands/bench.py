@@ -45,7 +45,9 @@ def bench(
     ] = None,
     go_on: Annotated[
         bool,
-        typer.Option("--go-on", help="From what was found before it was interrupted (migrate)."),
+        typer.Option(
+            "--go-on", help="From what was found before it was interrupted (batch, migrate)."
+        ),
     ] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
