@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headway.base.collecting import cycles_left_alone
 from headway.base.config import SETTINGS, Settings, load_settings
 from headway.base.daemons import start_daemons
 from headway.base.errors import (
@@ -83,16 +84,12 @@ from headway.workloads.tables import find_tables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from headway.spark.remembered import Seen
     from headway.spark.results import KeptResult
     from headway.storage import ReliableStore
 
-_IMPORTERS = 2
 _CANCELLED_SECONDS = 15.0
 """For how long a run is waited for that was told to stop."""
-_QUERY = re.compile(
-    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:select|with|from|values|table|\()", re.I | re.S
-)
-"""What the texts begin with that Spark only reads."""
 
 
 class Session:
@@ -261,8 +258,9 @@ class Session:
         """
         began = time.monotonic()
         options = self._batch_options(began, deadline, after_deadline, failures_per_hour, policy)
-        planned = self._plan_batch(queries)
-        run = self._new_run(planned)
+        with cycles_left_alone():
+            planned = self._plan_batch(queries)
+            run = self._new_run(planned)
         record_batch(run, planned, options, failures_per_hour)
         return self._start_batch(run, planned, options, None)
 
@@ -420,7 +418,7 @@ class Session:
     ) -> BatchPlan:
         """How a batch would be run: overlap, order, mini-batches, shared plans. Nothing is run."""
         options = self._batch_options(time.monotonic(), deadline, "stop", failures_per_hour, None)
-        planned = self.plan(list(queries), act=False)
+        planned = self.plan(list(queries), act=False, forms=True)
         model = cost_model(self.settings, self._costs)
         found = [shareable(query) for query in planned]
         ends = {
@@ -442,13 +440,15 @@ class Session:
         queries: Query | str | DataFrame | Iterable[Query | str | DataFrame],
         *,
         act: bool = True,
+        forms: bool = False,
     ) -> list[PlannedQuery]:
         """Plan queries without running them. One that cannot even be parsed carries its error.
 
         Spark runs a command, such as INSERT, as soon as it sees it: unless `act`, it is refused.
+        With `forms`, they are planned as those of a batch.
         """
         planned: list[PlannedQuery] = []
-        for query in self._imported_plans(self._asked(queries), act=act):
+        for query in self._imported_plans(self._asked(queries), act=act, forms=forms):
             planned.append(self._with_engine(query))
             if act and planned[-1].engine == PIPELINED:
                 self.workers.start_soon()  # beside the planning of the others
@@ -463,7 +463,7 @@ class Session:
             query
             if query.imported is None
             else replace(query, plan=query.imported.plan, session_frames=query.imported.frames)
-            for query in self._imported_plans(asked, act=True)
+            for query in self._imported_plans(asked, act=True, forms=True)
         ]
 
     def _asked(self, queries: Query | str | DataFrame | Iterable[Any]) -> list[Query]:
@@ -472,20 +472,26 @@ class Session:
             raise WrongUsage("there is no query to run")
         return named_apart(asked)
 
-    def _imported_plans(self, queries: list[Query], *, act: bool) -> Iterator[PlannedQuery]:
-        """Spark sees one text after the other, as some of them change what the next ones mean.
-        Optimising and reading their plans goes on beside that."""
-        if len(queries) == 1:
-            yield self._with_import(self._analysed(queries[0], act=act))
-            return
-        with ThreadPoolExecutor(_IMPORTERS, "headway-import") as pool:
-            futures: list[Future[PlannedQuery]] = []
-            for query in queries:
-                if query.frame is None and not _QUERY.match(query.sql):
-                    wait(futures)  # it may change settings that plans are read with
-                futures.append(pool.submit(self._with_import, self._analysed(query, act=act)))
-            for future in futures:
-                yield future.result()
+    def _imported_plans(
+        self, queries: list[Query], *, act: bool, forms: bool = False
+    ) -> Iterator[PlannedQuery]:
+        """Texts that only read are planned side by side; Spark sees one after the other of those
+        that may change what the next ones mean. With `forms`, queries that differ in constants
+        alone get their plans at once."""
+        left = queries
+        while left:
+            texts = [query.sql for query in takewhile(_is_planned_beside, left)]
+            count = 0
+            if forms or len(texts) > 1:
+                for query, seen in zip(
+                    left, self._imported.get_all(self.spark, texts, forms=forms), strict=False
+                ):
+                    yield self._seen(query, seen)
+                    count += 1
+            if count < len(left) and (count < len(texts) or not texts):
+                yield self._with_import(self._analysed(left[count], act=act))
+                count += 1
+            left = left[count:]
 
     def _query(self, item: Any) -> Query:
         if isinstance(item, Query):
@@ -496,9 +502,7 @@ class Session:
         from headway.spark.catalyst import is_action
         from headway.spark.errors import named_error
 
-        asked = PlannedQuery(
-            query.name, query.sql, None, deadline=query.deadline, priority=query.priority
-        )
+        asked = _to_plan(query)
         try:
             if not act and query.frame is None and is_action(self.spark, query.sql):
                 raise WrongUsage(
@@ -508,7 +512,7 @@ class Session:
             frame = query.frame if query.frame is not None else self.spark.sql(query.sql)
         except Exception as error:  # noqa: BLE001 - named, and carried by the query alone
             return replace(asked, error=named_error(error))
-        return replace(asked, frame=frame)
+        return replace(asked, given=frame)
 
     def _with_import(self, query: PlannedQuery) -> PlannedQuery:
         if query.frame is None:
@@ -517,6 +521,16 @@ class Session:
             return replace(query, imported=self._imported.get(query.frame))
         except PlanNotImportable as error:
             return without_plan(query, error)
+
+    def _seen(self, query: Query, seen: Seen) -> PlannedQuery:
+        from headway.spark.errors import named_error
+
+        asked = replace(_to_plan(query), given=seen.frame, imported=seen.imported)
+        if seen.error is None:
+            return asked
+        if isinstance(seen.error, PlanNotImportable):
+            return without_plan(asked, seen.error)
+        return replace(asked, error=named_error(seen.error))
 
     def _with_engine(self, query: PlannedQuery) -> PlannedQuery:
         if query.imported is None:
@@ -534,7 +548,7 @@ class Session:
     def _file_observed(self, query: PlannedQuery, kept: KeptResult) -> None:
         from headway.spark.observe import observed_rows
 
-        assert self._observations is not None and query.frame is not None and query.plan is not None
+        assert self._observations is not None and query.plan is not None
         # What the executors wrote, they ran as another query: its frame has measured nothing.
         measured = query.frame if kept.collected else None
         with suppress(HeadwayError):  # counts serve estimates alone
@@ -570,6 +584,19 @@ def open_session(
     given = {known.get(name, name): str(value) for name, value in settings.items()}
     found = load_settings(spark_conf=_spark_conf(spark), command_line=given)
     return Session(spark, found, workers)
+
+
+def _to_plan(query: Query) -> PlannedQuery:
+    return PlannedQuery(
+        query.name, query.sql, None, deadline=query.deadline, priority=query.priority
+    )
+
+
+def _is_planned_beside(query: Query) -> bool:
+    """Whether it is a text that can be planned beside others; some of those may still act."""
+    from headway.spark.tree_text import PlannedTogether
+
+    return query.frame is None and PlannedTogether.takes(query.sql)
 
 
 def _let_go(paused: Iterable[RunHandle], holder: str) -> None:

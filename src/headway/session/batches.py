@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headway.base.collecting import cycles_left_alone
 from headway.base.config import Settings
 from headway.base.errors import HeadwayError, RunInterrupted, StoreFull, StoreUnavailable
 from headway.session.batch_planning import BatchOptions, BatchPlanner
@@ -210,7 +211,8 @@ class BatchHandle(RunHandle):
                 self._planning_since = time.monotonic()
             self._planners += 1
         try:
-            yield
+            with cycles_left_alone():
+                yield
         finally:
             with self._lock:
                 self._planners -= 1

@@ -215,6 +215,5 @@ class PipelinedEngine:
         run.remove_pieces(set(sizes) - (set(names) if keep else set()))
         rows = sum(piece.rows for piece in pieces)
         size = sum(sizes.get(piece, 0) for piece in names)
-        frame = query.frame
-        schema = schema_of(query.plan) if frame is None else frame.schema.json()
+        schema = query.schema or schema_of(query.plan)
         return KeptResult(rows, size, names if keep else (), schema, keep)

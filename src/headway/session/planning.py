@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,8 @@ class PlannedQuery:
 
     name: str
     sql: str
-    frame: DataFrame | None
+    given: DataFrame | Callable[[], DataFrame] | None
+    """As a frame, or what makes it for who asks: Spark need not look at what others run."""
     plan: QueryPlan | None = None
     not_imported: str | None = None
     settings: Mapping[str, str] | None = None
@@ -81,7 +82,19 @@ class PlannedQuery:
 
     def renew(self, frame: DataFrame) -> None:
         """The same query as another frame, for all who hold this one."""
-        object.__setattr__(self, "frame", frame)
+        object.__setattr__(self, "given", frame)
+
+    @property
+    def frame(self) -> DataFrame | None:
+        """What Spark is asked for as it is."""
+        return self.given() if callable(self.given) else self.given
+
+    @property
+    def schema(self) -> str | None:
+        """That of its rows as Spark's analyser has it, as JSON, where that is known."""
+        if self.imported is not None and self.imported.schema:
+            return self.imported.schema
+        return None if self.frame is None else str(self.frame.schema.json())
 
     @property
     def result_bytes(self) -> float:
@@ -242,12 +255,12 @@ class Shapes:
                 known[2],
                 name=query.name,
                 sql=query.sql,
-                frame=query.frame,
+                given=query.given,
                 deadline=query.deadline,
                 priority=query.priority,
             )
         made = with_plan(query, imported, observed, wanted)
-        self._known[id(imported)] = (imported, len(observed), replace(made, frame=None))
+        self._known[id(imported)] = (imported, len(observed), replace(made, given=None))
         while len(self._known) > _MOST_SHAPES:
             self._known.popitem(last=False)
         return made

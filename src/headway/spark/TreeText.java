@@ -24,6 +24,7 @@ public final class TreeText {
     /** What the name of an RDD begins with that reads a kept state. */
     public static final String STATE = "headway-state ";
 
+    private static final int LONG = 4096;
     private static final Object NONE = new Object();
     private static final java.util.Map METHODS = new java.util.concurrent.ConcurrentHashMap();
 
@@ -112,8 +113,8 @@ public final class TreeText {
 
     /**
      * Of a query that was analysed: whether it is a command, the hash of its plan, whether it means
-     * something else the next time, its files, its columns, its session, and the values of these
-     * settings.
+     * something else the next time, its files, the names of its columns, its schema unless that is
+     * long, its session, and the values of these settings.
      */
     public static String about(Object execution, Object keys) {
         QueryExecution query = (QueryExecution) execution;
@@ -129,13 +130,15 @@ public final class TreeText {
         for (int i = 0; i < names.length; i++) {
             text.append("\u0001").append(names[i]);
         }
+        String schema = plan.schema().json();
+        text.append("\u0001").append(schema.length() < LONG ? schema : "");
         text.append("\u0001").append(session.sessionUUID()).append(':');
         text.append(session.sessionState().conf().getAllConfs().hashCode());
         return text.append("\u0001").append(settings(session, keys)).toString();
     }
 
     /** Whether it asks for the time, the user, a variable or chance: all become constants. */
-    private static boolean isMomentary(LogicalPlan plan) {
+    public static boolean isMomentary(LogicalPlan plan) {
         scala.collection.Seq expressions = plan.expressions();
         for (int i = 0; i < expressions.length(); i++) {
             if (isMomentaryExpression((Expression) expressions.apply(i))) {
@@ -253,23 +256,63 @@ public final class TreeText {
     }
 
     /**
-     * For every table of files in the plan which they are: Spark compares tables by their folders
-     * alone. Null where a table has no files.
+     * For every table of files in the plan, and below its subqueries, which they are: Spark compares
+     * tables by their folders alone. Null where rows may come from anything else that can change.
      */
-    private static String tables(Object plan) {
-        scala.collection.Seq leaves = ((TreeNode) plan).collectLeaves();
+    public static String tables(Object plan) {
         StringBuilder text = new StringBuilder();
-        for (int i = 0; i < leaves.length(); i++) {
-            TreeNode leaf = (TreeNode) leaves.apply(i);
-            if (isRelation(leaf)) {
-                String found = files(leaf);
-                if (found.length() == 0) {
-                    return null;
-                }
-                text.append(found).append(' ');
+        return addTables((LogicalPlan) plan, text) ? text.toString() : null;
+    }
+
+    private static boolean addTables(LogicalPlan plan, StringBuilder text) {
+        scala.collection.Seq children = ((TreeNode) plan).children();
+        if (children.length() == 0) {
+            String found = isRelation(plan) ? files(plan) : "";
+            if (found.length() == 0 && !isFixed(plan)) {
+                return false;
+            }
+            text.append(found).append(' ');
+        }
+        for (int i = 0; i < children.length(); i++) {
+            if (!addTables((LogicalPlan) children.apply(i), text)) {
+                return false;
             }
         }
-        return text.toString();
+        scala.collection.Seq subqueries = plan.subqueries();
+        for (int i = 0; i < subqueries.length(); i++) {
+            if (!addTables((LogicalPlan) subqueries.apply(i), text)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /** Leaves whose rows are a part of the plan, and compared with it. */
+    private static boolean isFixed(Object leaf) {
+        String name = leaf.getClass().getSimpleName();
+        return name.equals("OneRowRelation") || name.equals("Range") || name.equals("LocalRelation")
+            || name.equals("LogicalRDD") || name.equals("CTERelationRef");
+    }
+
+    /** Whether it is a table whose files are chosen by the values of some columns. */
+    public static boolean isPartitioned(Object plan) {
+        Object relation = isRelation(plan) ? call(plan, "relation") : null;
+        Object columns = relation == null ? null : call(relation, "partitionSchema");
+        return columns != null && ((org.apache.spark.sql.types.StructType) columns).length() > 0;
+    }
+
+    /** [[type, value], ...], of types whose values have a text. */
+    public static String constants(java.util.Collection literals) {
+        TreeText tree = new TreeText();
+        tree.text.append('[');
+        java.util.Iterator found = literals.iterator();
+        while (found.hasNext()) {
+            Literal literal = (Literal) found.next();
+            tree.text.append('[').append(literal.dataType().json()).append(',');
+            tree.writeText(valueOf(literal));
+            tree.text.append(found.hasNext() ? "]," : "]");
+        }
+        return tree.text.append(']').toString();
     }
 
     private void writeTree(TreeNode root) {
@@ -341,12 +384,16 @@ public final class TreeText {
     }
 
     private void writeLiteral(Literal literal) {
+        text.append(",\"value\":");
+        writeText(valueOf(literal));
+        text.append(",\"dataType\":").append(literal.dataType().json());
+    }
+
+    private static String valueOf(Literal literal) {
         Object value = literal.value();
         String kind = literal.dataType().typeName();
         boolean moment = kind.equals("date") || kind.equals("timestamp");
-        text.append(",\"value\":");
-        writeText(value == null ? null : moment ? literal.toString() : value.toString());
-        text.append(",\"dataType\":").append(literal.dataType().json());
+        return value == null ? null : moment ? literal.toString() : value.toString();
     }
 
     private void writeFields(TreeNode node, scala.collection.Seq children) {

@@ -8,6 +8,8 @@ them again when it runs the plan.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +24,10 @@ from headway.plan.reuse import share_equal_subplans
 from headway.plan.sources import Source
 from headway.plan.statistics import TableStatistics
 from headway.spark.operators import FileSources, OperatorReader
-from headway.spark.tree import Handle, optimised_tree, sequence
+from headway.spark.tree import Handle, Tree, optimised_tree, sequence
 from headway.spark.tree_text import Analysed, about, settings_of
 
-_SETTINGS = (*MEANING, *SELDOM_CHANGED)
+IMPORTED_SETTINGS = (*MEANING, *SELDOM_CHANGED)
 _EXCLUDED_RULES = (
     "org.apache.spark.sql.catalyst.optimizer.DecimalAggregates",  # unscaled, without SQL form
     "org.apache.spark.sql.execution.planmerging.MergeSubplans",  # subqueries as one struct
@@ -60,6 +62,8 @@ class ImportedPlan:
     plan: QueryPlan
     frames: dict[str, DataFrame]
     statistics: dict[Source, TableStatistics]
+    schema: str
+    """That of its rows as Spark's analyser has it, as JSON; empty where that is long."""
 
 
 def analyse(frame: DataFrame) -> tuple[Handle, Analysed]:
@@ -70,8 +74,12 @@ def analyse(frame: DataFrame) -> tuple[Handle, Analysed]:
             hint="use a classic session: SparkSession.builder without .remote()",
         )
     execution = frame._jdf.queryExecution()
-    found = about(execution, _SETTINGS)
-    return execution.analyzed(), replace(found, settings=carried(found.settings))
+    return execution.analyzed(), with_carried(about(execution, IMPORTED_SETTINGS))
+
+
+def with_carried(found: Analysed) -> Analysed:
+    """With those settings alone that a plan carries."""
+    return replace(found, settings=carried(found.settings))
 
 
 def import_plan(frame: DataFrame, file_sources: FileSources | None = None) -> ImportedPlan:
@@ -88,14 +96,21 @@ def import_analysed(
     """As `import_plan`."""
     if known.is_command:
         raise PlanNotImportable("operator CommandResult: it is a command that has already run")
+    with import_errors():
+        tree, deterministic = optimised_tree(import_session(spark, known.session), plan)
+        return read_plan(spark, tree, deterministic, known, file_sources)
+
+
+@contextmanager
+def import_errors() -> Iterator[None]:
+    """Whatever the import trips over, Spark still runs the query: it is never the user's loss."""
     try:
-        return _import(spark, plan, known, file_sources)
+        yield
     except PlanNotImportable:
         raise
     except (Py4JJavaError, PySparkException) as error:
         raise PlanNotImportable(f"Spark could not plan it: {_first_line(error)}") from error
     except Exception as error:
-        # Whatever the import trips over, Spark still runs the query: it is never the user's loss.
         raise PlanNotImportable(
             f"the import failed: {type(error).__name__} {_first_line(error)}"
         ) from error
@@ -103,7 +118,7 @@ def import_analysed(
 
 def session_settings(spark: SparkSession) -> dict[str, str]:
     """The session's values of the settings that a plan carries."""
-    return carried(settings_of(spark._jsparkSession, _SETTINGS))
+    return carried(settings_of(spark._jsparkSession, IMPORTED_SETTINGS))
 
 
 def is_action(spark: SparkSession, text: str) -> bool:
@@ -130,10 +145,14 @@ def is_command(frame: DataFrame) -> bool:
     return analyse(frame)[1].is_command
 
 
-def _import(
-    spark: SparkSession, analysed: Handle, known: Analysed, file_sources: FileSources | None
+def read_plan(
+    spark: SparkSession,
+    tree: Tree,
+    deterministic: bool,
+    known: Analysed,
+    file_sources: FileSources | None,
 ) -> ImportedPlan:
-    tree, deterministic = optimised_tree(_import_session(spark, known.session), analysed)
+    """From the text of the optimised plan of a query of which that much is known."""
     if not deterministic:
         raise PlanNotImportable(
             "the query is not deterministic (a random or positional function): "
@@ -143,10 +162,10 @@ def _import(
     reader = OperatorReader(spark, known.settings, file_sources)
     root = reader.with_outputs(reader.read(tree), tree)
     plan = QueryPlan(share_equal_subplans(root), known.names, tuple(known.settings.items()))
-    return ImportedPlan(plan, reader.frames, reader.statistics)
+    return ImportedPlan(plan, reader.frames, reader.statistics, known.schema)
 
 
-def _import_session(spark: SparkSession, session: str) -> Handle:
+def import_session(spark: SparkSession, session: str) -> Handle:
     """A copy of the session made for imports: the one that was made before, as long as the
     session's settings are the same."""
     known = _copies.get(session)

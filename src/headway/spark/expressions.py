@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from headway.base.errors import PlanNotImportable
+from headway.plan.blanks import blank
 from headway.plan.expressions import Expression, Subquery, quote, string_literal, type_text
 from headway.spark.tree import FACTS, PLACE, Tree, sequence
 from headway.spark.tree_text import constant_sql
@@ -276,6 +277,12 @@ def _literal(reader: ExpressionReader, tree: Tree) -> str:
     return text
 
 
+def _blank(reader: ExpressionReader, tree: Tree) -> str:
+    if not tree.fields["settled"]:
+        raise refused(tree, "nobody knows what is to stand there")
+    return blank(tree.fields["number"])
+
+
 def _in(reader: ExpressionReader, tree: Tree) -> str:
     value, *items = tree.children
     return f"({reader.text(value)} IN ({', '.join(reader.text(item) for item in items)}))"
@@ -355,6 +362,7 @@ def _replicate(reader: ExpressionReader, tree: Tree) -> str:
 _WRITERS: dict[str, Writer] = {
     "AttributeReference": ExpressionReader.attribute,
     "Literal": _literal,
+    "ManyPlans$Blank": _blank,
     "ScalarSubquery": ExpressionReader.subquery,
     "Alias": _inner,
     "And": _infix("AND"),

@@ -8,15 +8,31 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
-from pyspark.sql import DataFrame
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
 
-from headway.spark.catalyst import ImportedPlan, analyse, import_analysed
+from headway.base.errors import PlanNotImportable
+from headway.plan.blanks import filled
+from headway.plan.graph import with_root
+from headway.spark.catalyst import (
+    IMPORTED_SETTINGS,
+    ImportedPlan,
+    analyse,
+    import_analysed,
+    import_errors,
+    import_session,
+    read_plan,
+    with_carried,
+)
 from headway.spark.operators import FileSources
-from headway.spark.tree import Handle
-from headway.spark.tree_text import Analysed
+from headway.spark.tree import Handle, tree_from
+from headway.spark.tree_text import Analysed, AnalysedForm, PlannedTogether
+from headway.spark.types import constant_text, ddl_of
 
 _MOST_PLANS = 500
 """Several batches of a hundred queries come again in turn."""
@@ -33,30 +49,158 @@ class _Known:
         return (self.analysed.names, self.analysed.files) == (other.names, other.files)
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What Spark made of a text: what makes its frame, and its plan; or the error that the text
+    has. A frame without a plan has the reason for that."""
+
+    frame: Callable[[], DataFrame] | None = None
+    imported: ImportedPlan | None = None
+    error: Exception | None = None
+
+
 class ImportedPlans:
     """Imports plans, each once. Safe from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[Any, ...], _Known] = OrderedDict()
+        self._filled: OrderedDict[tuple[ImportedPlan, bytes], ImportedPlan] = OrderedDict()
         self._file_sources: FileSources = {}
 
     def get(self, frame: DataFrame) -> ImportedPlan:
         """As `import_plan`; PlanNotImportable is raised again every time."""
         plan, analysed = analyse(frame)
-        key = (analysed.plan_hash, *analysed.settings.items())
-        # A table without files may change unseen.
-        lasting = analysed.files is not None and not analysed.is_momentary
+        known = self._recalled(plan, analysed)
+        if known is None:
+            known = import_analysed(frame.sparkSession, plan, analysed, self._sources())
+            self._remember(plan, analysed, known)
+        return known
+
+    def get_all(
+        self, spark: SparkSession, texts: Sequence[str], *, forms: bool = False
+    ) -> Iterator[Seen]:
+        """Of each of the texts, up to the first that Spark acts on as soon as it sees it. With
+        `forms`, those that differ in constants alone are planned once."""
+        work = PlannedTogether(spark._jsparkSession, texts, IMPORTED_SETTINGS, forms=forms)
+        asked: list[AnalysedForm | Exception] = []
+        plans: dict[int, ImportedPlan | PlanNotImportable | None] = {}
+        for number in range(len(texts)):
+            try:
+                found = work.about(number)
+            except Exception as error:  # noqa: BLE001 - the text's own, whatever it is
+                asked.append(error)
+                continue
+            if found is None:
+                break
+            asked.append(found)
+            if found.number not in plans:
+                plan = work.analysed(found.number)
+                plans[found.number] = self._recalled(plan, with_carried(found.analysed))
+                if plans[found.number] is None:
+                    session = import_session(spark, found.analysed.session)
+                    work.optimise(session, found.number)
+        for number, each in enumerate(asked):
+            if isinstance(each, Exception):
+                yield Seen(error=each)
+            else:
+                yield self._seen(spark, work, number, each, plans)
+
+    def _seen(
+        self,
+        spark: SparkSession,
+        work: PlannedTogether,
+        number: int,
+        asked: AnalysedForm,
+        plans: dict[int, ImportedPlan | PlanNotImportable | None],
+    ) -> Seen:
+        frame = cache(lambda: DataFrame(work.frame(number), spark))
+        form = plans[asked.number]
+        if form is None:
+            form = plans[asked.number] = self._form(spark, work, asked)
+        if not asked.constants:
+            found = form
+        elif isinstance(form, ImportedPlan) and not form.frames:
+            found = self._with_constants(form, asked)
+        else:
+            found = PlanNotImportable("the form has no plan")
+        if isinstance(found, ImportedPlan):
+            return Seen(frame, found)
+        if not asked.constants:
+            return Seen(frame, error=found)
+        try:  # by itself
+            return Seen(frame, self.get(frame()))
+        except PlanNotImportable as error:
+            return Seen(frame, error=error)
+
+    def _form(
+        self, spark: SparkSession, work: PlannedTogether, asked: AnalysedForm
+    ) -> ImportedPlan | PlanNotImportable:
+        """The plan of a form, or of a query by itself; or why there is none."""
+        analysed = with_carried(asked.analysed)
+        try:
+            with import_errors():
+                tree, deterministic = tree_from(*work.optimised(asked.number))
+                found = read_plan(spark, tree, deterministic, analysed, self._sources())
+        except PlanNotImportable as error:
+            return error
+        self._remember(work.analysed(asked.number), analysed, found)
+        return found
+
+    def _with_constants(
+        self, form: ImportedPlan, asked: AnalysedForm
+    ) -> ImportedPlan | PlanNotImportable:
+        key = (form, asked.constants)
         with self._lock:
-            known = self._known.get(key) if lasting else None
+            known = self._filled.get(key)
+        if known is not None:
+            return known
+        try:
+            with import_errors():
+                made = _filled(form, asked.constants)
+        except PlanNotImportable as error:
+            return error
+        with self._lock:
+            self._filled[key] = made
+            while len(self._filled) > _MOST_PLANS:
+                self._filled.popitem(last=False)
+        return made
+
+    def _recalled(self, plan: Handle, analysed: Analysed) -> ImportedPlan | None:
+        with self._lock:
+            known = self._known.get(_key(analysed)) if _is_lasting(analysed) else None
         if known is not None and known.is_like(analysed) and plan.sameResult(known.plan):
             return known.imported
-        if len(self._file_sources) > _MOST_TABLES:
-            self._file_sources.clear()
-        imported = import_analysed(frame.sparkSession, plan, analysed, self._file_sources)
-        if lasting:
+        return None
+
+    def _remember(self, plan: Handle, analysed: Analysed, imported: ImportedPlan) -> None:
+        if _is_lasting(analysed):
             with self._lock:
-                self._known[key] = _Known(plan, analysed, imported)
+                self._known[_key(analysed)] = _Known(plan, analysed, imported)
                 while len(self._known) > _MOST_PLANS:
                     self._known.popitem(last=False)
-        return imported
+
+    def _sources(self) -> FileSources:
+        if len(self._file_sources) > _MOST_TABLES:
+            self._file_sources.clear()
+        return self._file_sources
+
+
+def _filled(form: ImportedPlan, constants: bytes) -> ImportedPlan:
+    texts = []
+    for kind, value in msgspec.json.decode(constants):
+        text = constant_text(value, ddl_of(kind))
+        if text is None:
+            raise PlanNotImportable(f"a constant of the type {kind} has no text")
+        texts.append(text)
+    plan = with_root(form.plan, filled(form.plan.root, texts))
+    return replace(form, plan=plan)
+
+
+def _key(analysed: Analysed) -> tuple[Any, ...]:
+    return (analysed.plan_hash, *analysed.settings.items())
+
+
+def _is_lasting(analysed: Analysed) -> bool:
+    """A table without files may change unseen."""
+    return analysed.files is not None and not analysed.is_momentary

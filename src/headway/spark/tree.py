@@ -166,7 +166,11 @@ def tree_of(handle: Handle) -> Tree:
 
 def optimised_tree(session: Handle, analysed: Handle) -> tuple[Tree, bool]:
     """An analysed plan as that session optimises it, and whether it is deterministic."""
-    data, resolve = optimised(session, analysed)
+    return tree_from(*optimised(session, analysed))
+
+
+def tree_from(data: bytes, resolve: Callable[[], Handle]) -> tuple[Tree, bool]:
+    """A plan from its text, and whether it is deterministic; `resolve` gets at its object."""
     text = _decode(data)
     return _parse(text.nodes, _Shared(text.types), resolve), text.deterministic
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from pyspark import SparkContext
 
-_TREES, _RUNNING = "TreeText", "RunningPlan"
-_USES = {_RUNNING: _TREES}
+_TREES, _RUNNING, _MANY = "TreeText", "RunningPlan", "ManyPlans"
+_USES = {_RUNNING: _TREES, _MANY: _TREES}
 """The class that another one needs."""
 _FIELD = "\x01"
 _objects: dict[tuple[str, str], Any] = {}
@@ -37,6 +37,8 @@ class Analysed:
     files: str | None
     """Which files its tables consist of; None where a table has no files."""
     names: tuple[str, ...]
+    schema: str
+    """As JSON; empty where that is long."""
     session: str
     """Which one it is, and a hash of all its settings."""
     settings: dict[str, str]
@@ -61,19 +63,76 @@ def constant_sql(literal: Any) -> str:
 def about(execution: Any, keys: Iterable[str]) -> Analysed:
     """`keys` are settings."""
     asked = tuple(keys)
-    command, plan_hash, now, files, count, *rest = str(
-        _object(_TREES).about(execution, ",".join(asked))
-    ).split(_FIELD)
-    names, (session, *values) = rest[: int(count)], rest[int(count) :]
+    return _analysed(str(_object(_TREES).about(execution, ",".join(asked))), asked)
+
+
+def _analysed(text: str, asked: tuple[str, ...]) -> Analysed:
+    command, plan_hash, now, files, count, *rest = text.split(_FIELD)
+    names, (schema, session, *values) = rest[: int(count)], rest[int(count) :]
     return Analysed(
         command == "true",
         int(plan_hash),
         now == "true",
         None if files == "null" else files,
         tuple(names),
+        schema,
         session,
         dict(zip(asked, values, strict=True)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedForm:
+    """A query, or what it has in common with others; `ManyPlans.java` tells what that is."""
+
+    number: int
+    """Of a query that has the form."""
+    constants: bytes
+    """Those of the query that was asked for, as JSON; empty where it is planned by itself."""
+    analysed: Analysed
+
+
+class PlannedTogether:
+    """Texts whose plans are made by threads of the JVM. They, and the forms of some, are known by
+    their numbers."""
+
+    def __init__(
+        self, session: Any, texts: Iterable[str], keys: Iterable[str], *, forms: bool
+    ) -> None:
+        """`keys` are settings. With `forms`, each form is planned once."""
+        self._keys = tuple(keys)
+        told = (_FIELD.join(texts), ",".join(self._keys))
+        self._work = _object(_MANY).begin(session, *told, forms)
+
+    @staticmethod
+    def takes(text: str) -> bool:
+        """Whether a text can be told from the next one."""
+        return _FIELD not in text
+
+    def about(self, number: int) -> AnalysedForm | None:
+        """None where Spark acts as soon as it sees the text: that, and all texts after it, are left
+        to the caller. What Spark says of a text that is wrong is raised."""
+        found = self._work.about(number)
+        if found is None:
+            return None
+        form, constants, text = str(found).split(_FIELD, 2)
+        return AnalysedForm(int(form), constants.encode(), _analysed(text, self._keys))
+
+    def frame(self, number: int) -> Any:
+        """The JVM's Dataset of a query."""
+        return self._work.frame(number)
+
+    def analysed(self, form: int) -> Any:
+        """The JVM's analysed plan of a form."""
+        return self._work.analysed(form)
+
+    def optimise(self, session: Any, form: int) -> None:
+        """Begin to do so, in that session."""
+        self._work.optimise(session, form)
+
+    def optimised(self, form: int) -> tuple[bytes, Callable[[], Any]]:
+        """As `optimised`, of a form that it has begun with."""
+        return _unpacked(self._work.text(form)), lambda: self._work.plan(form)
 
 
 def settings_of(session: Any, keys: Iterable[str]) -> dict[str, str]:

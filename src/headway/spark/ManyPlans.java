@@ -1,0 +1,585 @@
+package headway;
+
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedFunction;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.CommonExpressionRef;
+import org.apache.spark.sql.catalyst.expressions.EqualTo;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GreaterThan;
+import org.apache.spark.sql.catalyst.expressions.GreaterThanOrEqual;
+import org.apache.spark.sql.catalyst.expressions.In;
+import org.apache.spark.sql.catalyst.expressions.LeafExpression;
+import org.apache.spark.sql.catalyst.expressions.LessThan;
+import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.Unevaluable;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+
+/**
+ * The plans of many queries, made by threads of this JVM, and each form of a query planned once.
+ *
+ * Queries that differ only in constants which columns are compared with have one form: the parsed
+ * text with numbered blanks in place of the constants. A blank cannot be evaluated, so nothing that
+ * Spark does with the form can depend on what is to stand there, and its plan is one of every such
+ * query. What Spark would do to a constant by its value is not left to blanks: the form has that
+ * constant itself.
+ *
+ * Compiled by Janino, which Spark brings along; so no syntax beyond what that reads.
+ */
+public final class ManyPlans {
+
+    private static final ExecutorService THREADS = java.util.concurrent.Executors.newFixedThreadPool(
+        Math.max(2, Math.min(8, Runtime.getRuntime().availableProcessors())),
+        new java.util.concurrent.ThreadFactory() {
+            public Thread newThread(Runnable work) {
+                Thread made = new Thread(work, "headway-plans");
+                made.setDaemon(true);
+                return made;
+            }
+        });
+
+    /** For py4j, which calls methods of objects with less ado than those of classes. */
+    public ManyPlans() {
+    }
+
+    /**
+     * Begins to plan these texts, with one character between them; `keys` are settings. With
+     * `forms`, each form is planned once.
+     */
+    public static Work begin(Object session, Object texts, Object keys, boolean forms) {
+        String[] each = ((String) texts).split("\u0001", -1);
+        return new Work((SparkSession) session, each, (String) keys, forms);
+    }
+
+    /** Texts that are planned together. They, and the forms of some, are known by their numbers. */
+    public static final class Work {
+
+        private final SparkSession session;
+        private final String[] texts;
+        private final String keys;
+        private final boolean forms;
+        private final Future[] seen;
+        private final Future[] optimised;
+        private final java.util.Map known = new java.util.concurrent.ConcurrentHashMap();
+        private volatile int acting = Integer.MAX_VALUE;
+
+        Work(SparkSession session, String[] texts, String keys, boolean forms) {
+            this.session = session;
+            this.texts = texts;
+            this.keys = keys;
+            this.forms = forms;
+            this.seen = new Future[texts.length];
+            this.optimised = new Future[texts.length];
+            for (int i = 0; i < texts.length; i++) {
+                final int number = i;
+                seen[i] = THREADS.submit(new Callable() {
+                    public Object call() throws Exception {
+                        return see(number);
+                    }
+                });
+            }
+        }
+
+        /**
+         * The number of the query that stands for its form, the constants of this one, and what
+         * TreeText tells of the form. Of a query without a form, its own number, no constants and
+         * what there is to tell of it. Null where Spark would act as soon as it sees the text:
+         * neither that nor any text after it is touched. Throws what Spark says of a text that is
+         * wrong.
+         */
+        public String about(int number) throws Exception {
+            Seen found = seen(number);
+            return found == null ? null : found.told();
+        }
+
+        /** The query itself, as it was analysed: its tables may have changed their meaning since. */
+        public Object frame(int number) throws Exception {
+            return seen(number).frame(session);
+        }
+
+        /** The analysed plan of a form. */
+        public Object analysed(int form) throws Exception {
+            return seen(form).form.plan;
+        }
+
+        /** Begins to optimise a form in another session. */
+        public void optimise(Object other, final int form) throws Exception {
+            final Object importing = other;
+            final LogicalPlan plan = seen(form).form.plan;
+            optimised[form] = THREADS.submit(new Callable() {
+                public Object call() {
+                    return TreeText.optimised(importing, plan);
+                }
+            });
+        }
+
+        /** The text of an optimised form. */
+        public String text(int form) throws Exception {
+            return (String) ((Object[]) result(optimised[form]))[0];
+        }
+
+        /** The plan that was told of. */
+        public Object plan(int form) throws Exception {
+            return ((Object[]) result(optimised[form]))[1];
+        }
+
+        private Seen seen(int number) throws Exception {
+            return (Seen) result(seen[number]);
+        }
+
+        private Object see(int number) throws Exception {
+            if (number > acting) {
+                return null;
+            }
+            LogicalPlan parsed = session.sessionState().sqlParser().parsePlan(texts[number]);
+            if (acts(parsed)) {
+                synchronized (this) {
+                    acting = Math.min(acting, number);
+                }
+                return null;
+            }
+            Seen found = forms ? seenInForm(parsed, number) : null;
+            return found != null
+                ? found : new Seen(new Form(session, parsed, number, keys), null);
+        }
+
+        /** Null where the query has to be planned by itself. */
+        private Seen seenInForm(LogicalPlan parsed, final int number) throws Exception {
+            java.util.Set fixed = new java.util.HashSet();
+            while (true) {
+                Blanking blanking = new Blanking(fixed);
+                final LogicalPlan blank =
+                    (LogicalPlan) parsed.transformAllExpressionsWithSubqueries(blanking);
+                FutureTask made = new FutureTask(new Callable() {
+                    public Object call() {
+                        Form form = new Form(session, blank, number, keys);
+                        form.settle();
+                        return form;
+                    }
+                });
+                Object before = known.putIfAbsent(new Unresolved(blank), made);
+                if (before == null) {
+                    made.run();
+                }
+                Form form;
+                try {
+                    form = (Form) result(before == null ? made : (Future) before);
+                } catch (Exception error) {
+                    return null;
+                }
+                if (fixed.addAll(form.fixed)) {
+                    continue;
+                }
+                java.util.List constants =
+                    form.isPlain ? form.constants(blanking.literals()) : null;
+                return constants == null ? null : new Seen(form, constants);
+            }
+        }
+    }
+
+    /** A text that was looked at; without constants where it is planned by itself. */
+    private static final class Seen {
+        final Form form;
+        private final java.util.List constants;
+
+        Seen(Form form, java.util.List constants) {
+            this.form = form;
+            this.constants = constants;
+        }
+
+        String told() {
+            String told = constants == null ? "" : TreeText.constants(constants);
+            return form.number + "\u0001" + told + "\u0001" + form.about;
+        }
+
+        Dataset frame(SparkSession session) {
+            if (constants == null) {
+                return form.frame;
+            }
+            LogicalPlan plan = (LogicalPlan) form.plan.transformAllExpressionsWithSubqueries(
+                new scala.runtime.AbstractPartialFunction() {
+                    public boolean isDefinedAt(Object expression) {
+                        return expression instanceof Blank;
+                    }
+
+                    public Object applyOrElse(Object expression, scala.Function1 otherwise) {
+                        return isDefinedAt(expression)
+                            ? constants.get(((Blank) expression).number)
+                            : otherwise.apply(expression);
+                    }
+                });
+            plan.setAnalyzed();
+            return Dataset.ofRows(session, plan);
+        }
+    }
+
+    /** What queries have in common, or a query by itself, after Spark has analysed it. */
+    private static final class Form {
+        final int number;
+        final Dataset frame;
+        final String about;
+        final java.util.Set fixed = new java.util.HashSet();
+        LogicalPlan plan;
+        boolean isPlain = true;
+        private java.util.Collection blanks;
+
+        Form(SparkSession session, LogicalPlan parsed, int number, String keys) {
+            this.number = number;
+            this.frame = Dataset.ofRows(session, parsed);
+            this.about = TreeText.about(frame.queryExecution(), keys);
+            this.plan = frame.queryExecution().analyzed();
+        }
+
+        /** Blanks become those of constants as they are compared; others must not be ones. */
+        void settle() {
+            isPlain = frame.sparkSession().sharedState().cacheManager().isEmpty()
+                && TreeText.tables(plan) != null && !TreeText.isMomentary(plan) && onlyPlain(plan);
+            Settling settling = new Settling();
+            plan = (LogicalPlan) plan.transformAllExpressionsWithSubqueries(settling);
+            plan.setAnalyzed();
+            blanks = settling.blanks();
+            final java.util.Set left = fixed;
+            plan.transformAllExpressionsWithSubqueries(new scala.runtime.AbstractPartialFunction() {
+                public boolean isDefinedAt(Object expression) {
+                    return expression instanceof Blank && !((Blank) expression).settled;
+                }
+
+                public Object applyOrElse(Object expression, scala.Function1 otherwise) {
+                    if (!isDefinedAt(expression)) {
+                        return otherwise.apply(expression);
+                    }
+                    left.add(Integer.valueOf(((Blank) expression).number));
+                    return expression;
+                }
+            });
+        }
+
+        /** Those of a query, from its literals. Null where one of them has no value. */
+        java.util.List constants(final java.util.List literals) {
+            java.util.List found = new java.util.ArrayList();
+            java.util.Iterator each = blanks.iterator();
+            while (each.hasNext()) {
+                Expression expression = (Expression) each.next();
+                Expression constant = expression instanceof Blank
+                    ? literal(expression, literals)
+                    : (Expression) expression.mapChildren(new scala.runtime.AbstractFunction1() {
+                        public Object apply(Object child) {
+                            return literal(child, literals);
+                        }
+                    });
+                Object value;
+                try {
+                    value = constant.eval(null);
+                } catch (Exception error) {
+                    return null;  // whoever runs it is told
+                }
+                if (value == null) {
+                    return null;
+                }
+                found.add(new Literal(value, constant.dataType()));
+            }
+            return found;
+        }
+
+        private static Expression literal(Object blank, java.util.List literals) {
+            return (Expression) literals.get(((Blank) blank).number);
+        }
+    }
+
+    /** Throws what was thrown by who made it. */
+    private static Object result(Future made) throws Exception {
+        try {
+            return made.get();
+        } catch (java.util.concurrent.ExecutionException error) {
+            if (error.getCause() instanceof Error) {
+                throw (Error) error.getCause();
+            }
+            throw (Exception) error.getCause();
+        }
+    }
+
+    /** Whether Spark does something when it sees the parsed text: a command, or a script. */
+    private static boolean acts(LogicalPlan parsed) {
+        if (parsed instanceof org.apache.spark.sql.catalyst.plans.logical.Command
+            || parsed instanceof org.apache.spark.sql.catalyst.plans.logical.ParsedStatement
+            || parsed.getClass().getSimpleName().startsWith("Compound")) {
+            return true;
+        }
+        scala.collection.Seq children = ((TreeNode) parsed).children();
+        for (int i = 0; i < children.length(); i++) {
+            if (acts((LogicalPlan) children.apply(i))) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /**
+     * Whether the optimizer treats constants in it as it treats blanks: it looks at them to turn
+     * outer joins into others, to choose partitions, and where rows are numbered.
+     */
+    private static boolean onlyPlain(LogicalPlan plan) {
+        String name = plan.getClass().getSimpleName();
+        if (name.equals("Window") || TreeText.isPartitioned(plan)) {
+            return false;
+        }
+        if (plan instanceof Join) {
+            String kind = ((Join) plan).joinType().toString();
+            if (kind.endsWith("Outer")) {
+                return false;
+            }
+        }
+        scala.collection.Seq inner = plan.subqueries();
+        for (int i = 0; i < inner.length(); i++) {
+            if (!onlyPlain((LogicalPlan) inner.apply(i))) {
+                return false;
+            }
+        }
+        scala.collection.Seq children = ((TreeNode) plan).children();
+        for (int i = 0; i < children.length(); i++) {
+            if (!onlyPlain((LogicalPlan) children.apply(i))) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /** A parsed text with blanks, equal to those that differ in nothing but the ids of names. */
+    private static final class Unresolved {
+        private final Object plan;
+
+        Unresolved(LogicalPlan parsed) {
+            this.plan = parsed.transformAllExpressionsWithSubqueries(
+                new scala.runtime.AbstractPartialFunction() {
+                    public boolean isDefinedAt(Object expression) {
+                        return expression instanceof Alias;
+                    }
+
+                    public Object applyOrElse(Object expression, scala.Function1 otherwise) {
+                        if (!isDefinedAt(expression)) {
+                            return otherwise.apply(expression);
+                        }
+                        Alias alias = (Alias) expression;
+                        return new Alias(alias.child(), alias.name(), ID, alias.qualifier(),
+                            alias.explicitMetadata(), alias.nonInheritableMetadataKeys());
+                    }
+                });
+        }
+
+        private static final ExprId ID = ExprId.apply(0L);
+
+        public int hashCode() {
+            return plan.hashCode();
+        }
+
+        public boolean equals(Object other) {
+            return other instanceof Unresolved && plan.equals(((Unresolved) other).plan);
+        }
+    }
+
+    /** A function of comparisons whose sides may be changed. */
+    private abstract static class Comparing extends scala.runtime.AbstractPartialFunction {
+
+        public Object applyOrElse(Object expression, scala.Function1 otherwise) {
+            if (!isDefinedAt(expression)) {
+                return otherwise.apply(expression);
+            }
+            return ((TreeNode) expression).mapChildren(new scala.runtime.AbstractFunction1() {
+                public Object apply(Object side) {
+                    return changed(side);
+                }
+            });
+        }
+
+        abstract Object changed(Object side);
+
+        static boolean isComparison(Object expression) {
+            return expression instanceof EqualTo || expression instanceof LessThan
+                || expression instanceof LessThanOrEqual || expression instanceof GreaterThan
+                || expression instanceof GreaterThanOrEqual || expression instanceof In;
+        }
+    }
+
+    /** Puts blanks in place of constants: equal constants of a query get the same one. */
+    private static final class Blanking extends Comparing {
+        private final java.util.Map numbers = new java.util.LinkedHashMap();
+        private final java.util.Set fixed;
+
+        /** Constants with numbers that are `fixed` stay. */
+        Blanking(java.util.Set fixed) {
+            this.fixed = fixed;
+        }
+
+        public boolean isDefinedAt(Object expression) {
+            if (!isComparison(expression) && !isBetween(expression)) {
+                return false;
+            }
+            scala.collection.Seq sides = ((TreeNode) expression).children();
+            boolean hasColumn = false;
+            boolean hasConstant = false;
+            for (int i = 0; i < sides.length(); i++) {
+                hasColumn = hasColumn || sides.apply(i) instanceof UnresolvedAttribute;
+                hasConstant = hasConstant || sides.apply(i) instanceof Literal;
+            }
+            return hasColumn && hasConstant;
+        }
+
+        private static boolean isBetween(Object expression) {
+            return expression instanceof UnresolvedFunction
+                && ((UnresolvedFunction) expression).nameParts().length() == 1
+                && ((UnresolvedFunction) expression).nameParts().apply(0).equals("between");
+        }
+
+        Object changed(Object side) {
+            if (!(side instanceof Literal) || ((Literal) side).value() == null) {
+                return side;
+            }
+            Integer number = (Integer) numbers.get(side);
+            if (number == null) {
+                number = Integer.valueOf(numbers.size());
+                numbers.put(side, number);
+            }
+            return fixed.contains(number)
+                ? side : new Blank(number.intValue(), ((Literal) side).dataType(), false);
+        }
+
+        /** By number. */
+        java.util.List literals() {
+            return new java.util.ArrayList(numbers.keySet());
+        }
+    }
+
+    /**
+     * Settles the blanks that columns are compared with, by themselves or as they are cast for that:
+     * each gets a number by what is to be evaluated of it.
+     */
+    private static final class Settling extends Comparing {
+        private final java.util.Map numbers = new java.util.LinkedHashMap();
+
+        public boolean isDefinedAt(Object expression) {
+            if (!isComparison(expression)) {
+                return false;
+            }
+            scala.collection.Seq sides = ((TreeNode) expression).children();
+            int columns = 0;
+            java.util.Set found = new java.util.HashSet();
+            for (int i = 0; i < sides.length(); i++) {
+                if (isColumn(sides.apply(i))) {
+                    columns++;
+                } else if (isBlank(sides.apply(i))) {
+                    found.add(sides.apply(i));
+                }
+            }
+            // Of values that occur twice, or are alone, the optimizer makes something else.
+            boolean isIn = expression instanceof In;
+            return columns == 1 && found.size() == sides.length() - 1
+                && (isIn ? found.size() > 1 && isColumn(sides.apply(0)) : found.size() == 1);
+        }
+
+        /** The second is one within BETWEEN. */
+        private static boolean isColumn(Object side) {
+            return side instanceof AttributeReference || side instanceof CommonExpressionRef;
+        }
+
+        /** Of a type whose values have a text. */
+        private static boolean isBlank(Object side) {
+            DataType type = ((Expression) side).dataType();
+            return (side instanceof Blank
+                || side instanceof Cast && ((Cast) side).child() instanceof Blank)
+                && (type.equals(DataTypes.IntegerType) || type.equals(DataTypes.LongType)
+                || type.equals(DataTypes.ShortType) || type.equals(DataTypes.ByteType)
+                || type.equals(DataTypes.DoubleType) || type.equals(DataTypes.DateType)
+                || type.equals(DataTypes.StringType)
+                || type instanceof org.apache.spark.sql.types.DecimalType);
+        }
+
+        Object changed(Object side) {
+            if (!isBlank(side)) {
+                return side;
+            }
+            Integer number = (Integer) numbers.get(side);
+            if (number == null) {
+                number = Integer.valueOf(numbers.size());
+                numbers.put(side, number);
+            }
+            return new Blank(number.intValue(), ((Expression) side).dataType(), true);
+        }
+
+        /** What to evaluate, by number. */
+        java.util.Collection blanks() {
+            return numbers.keySet();
+        }
+    }
+
+    /** Stands for a constant that is not known yet. */
+    public static final class Blank extends LeafExpression implements Unevaluable {
+        final int number;
+        final boolean settled;
+        private final DataType type;
+
+        /** One that is `settled` stands where a constant of its very type is to stand. */
+        public Blank(int number, DataType type, boolean settled) {
+            this.number = number;
+            this.type = type;
+            this.settled = settled;
+        }
+
+        public DataType dataType() {
+            return type;
+        }
+
+        public boolean nullable() {
+            return false;
+        }
+
+        public boolean foldable() {
+            return false;
+        }
+
+        public Object eval(org.apache.spark.sql.catalyst.InternalRow row) {
+            throw new UnsupportedOperationException("a blank has no value");
+        }
+
+        public org.apache.spark.sql.catalyst.expressions.codegen.ExprCode doGenCode(
+            org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext context,
+            org.apache.spark.sql.catalyst.expressions.codegen.ExprCode code) {
+            throw new UnsupportedOperationException("a blank has no value");
+        }
+
+        public int productArity() {
+            return 3;
+        }
+
+        public Object productElement(int place) {
+            return place == 0 ? (Object) Integer.valueOf(number)
+                : place == 1 ? (Object) type : (Object) Boolean.valueOf(settled);
+        }
+
+        public String productElementName(int place) {
+            return place == 0 ? "number" : place == 1 ? "dataType" : "settled";
+        }
+
+        public boolean canEqual(Object other) {
+            return other instanceof Blank;
+        }
+
+        public boolean equals(Object other) {
+            return other instanceof Blank && ((Blank) other).number == number
+                && ((Blank) other).settled == settled && ((Blank) other).type.equals(type);
+        }
+    }
+}
