@@ -429,6 +429,15 @@ class Session:
         planner = BatchPlanner(found, options)
         return plan_of_batch(planner, found, ends, model, time.monotonic() - options.began)
 
+    def expected_seconds(self, queries: Iterable[Query | str | DataFrame]) -> dict[str, float]:
+        """By the names of the queries, how long each is expected to take by itself. Nothing is
+        run."""
+        planned = self.plan(list(queries), act=False, forms=True)
+        model = cost_model(self.settings, self._costs)
+        options = self._batch_options(time.monotonic(), None, "stop", None, None)
+        planner = BatchPlanner([shareable(query) for query in planned], options)
+        return {q.name: planner.next([q.name], {}, model).seconds for q in planned}
+
     def calibrate(
         self, progress: Callable[[str, int, int], None] = lambda what, done, total: None
     ) -> Calibration:
@@ -459,12 +468,14 @@ class Session:
         asked = self._asked(queries)
         if self.settings.engine.name != SPARK:
             self.workers.start_soon()
-        return [
-            query
-            if query.imported is None
-            else replace(query, plan=query.imported.plan, session_frames=query.imported.frames)
-            for query in self._imported_plans(asked, act=True, forms=True)
-        ]
+        planned: list[PlannedQuery] = []
+        for query in self._imported_plans(asked, act=True, forms=True):
+            found = query.imported
+            if found is not None:
+                query = replace(query, plan=found.plan, session_frames=found.frames)
+            shareable(query)  # which is remembered: beside what Spark does for the next ones
+            planned.append(query)
+        return planned
 
     def _asked(self, queries: Query | str | DataFrame | Iterable[Any]) -> list[Query]:
         asked = [self._query(item) for item in listed(queries)]

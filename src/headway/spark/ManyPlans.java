@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.analysis.UnresolvedFunction;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.CommonExpressionDef;
 import org.apache.spark.sql.catalyst.expressions.CommonExpressionRef;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
@@ -20,7 +21,7 @@ import org.apache.spark.sql.catalyst.expressions.LeafExpression;
 import org.apache.spark.sql.catalyst.expressions.LessThan;
 import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.expressions.Unevaluable;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
@@ -42,6 +43,7 @@ import org.apache.spark.sql.types.DataTypes;
  */
 public final class ManyPlans {
 
+    private static final int AHEAD = 8;
     private static final ExecutorService THREADS = java.util.concurrent.Executors.newFixedThreadPool(
         Math.max(2, Math.min(8, Runtime.getRuntime().availableProcessors())),
         new java.util.concurrent.ThreadFactory() {
@@ -57,7 +59,7 @@ public final class ManyPlans {
     }
 
     /**
-     * Begins to plan these texts, with one character between them; `keys` are settings. With
+     * Plans these texts, with one character between them; `keys` are settings. With
      * `forms`, each form is planned once.
      */
     public static Work begin(Object session, Object texts, Object keys, boolean forms) {
@@ -76,6 +78,7 @@ public final class ManyPlans {
         private final Future[] optimised;
         private final java.util.Map known = new java.util.concurrent.ConcurrentHashMap();
         private volatile int acting = Integer.MAX_VALUE;
+        private int begun = 0;
 
         Work(SparkSession session, String[] texts, String keys, boolean forms) {
             this.session = session;
@@ -84,9 +87,13 @@ public final class ManyPlans {
             this.forms = forms;
             this.seen = new Future[texts.length];
             this.optimised = new Future[texts.length];
-            for (int i = 0; i < texts.length; i++) {
-                final int number = i;
-                seen[i] = THREADS.submit(new Callable() {
+        }
+
+        /** Some texts ahead: who asks for them then does something with the first ones. */
+        private synchronized void beginUpTo(int last) {
+            for (; begun < texts.length && begun <= last; begun++) {
+                final int number = begun;
+                seen[number] = THREADS.submit(new Callable() {
                     public Object call() throws Exception {
                         return see(number);
                     }
@@ -102,6 +109,7 @@ public final class ManyPlans {
          * wrong.
          */
         public String about(int number) throws Exception {
+            beginUpTo(number + AHEAD);
             Seen found = seen(number);
             return found == null ? null : found.told();
         }
@@ -191,6 +199,47 @@ public final class ManyPlans {
         }
     }
 
+    /** The ids of columns that come from tables, and of common expressions that are such a one. */
+    private static java.util.Set columnsOf(LogicalPlan plan) {
+        final java.util.Set found = new java.util.HashSet();
+        addColumns(plan, found);
+        plan.transformAllExpressionsWithSubqueries(new scala.runtime.AbstractPartialFunction() {
+            public boolean isDefinedAt(Object expression) {
+                return expression instanceof CommonExpressionDef
+                    && ((CommonExpressionDef) expression).child() instanceof AttributeReference;
+            }
+
+            public Object applyOrElse(Object expression, scala.Function1 otherwise) {
+                if (!isDefinedAt(expression)) {
+                    return otherwise.apply(expression);
+                }
+                CommonExpressionDef common = (CommonExpressionDef) expression;
+                if (found.contains(((AttributeReference) common.child()).exprId())) {
+                    found.add(common.id());
+                }
+                return expression;
+            }
+        });
+        return found;
+    }
+
+    private static void addColumns(LogicalPlan plan, java.util.Set found) {
+        if (plan.getClass().getSimpleName().equals("LogicalRelation")) {
+            scala.collection.Seq columns = plan.output();
+            for (int i = 0; i < columns.length(); i++) {
+                found.add(((NamedExpression) columns.apply(i)).exprId());
+            }
+        }
+        scala.collection.Seq subqueries = plan.subqueries();
+        for (int i = 0; i < subqueries.length(); i++) {
+            addColumns((LogicalPlan) subqueries.apply(i), found);
+        }
+        scala.collection.Seq children = ((TreeNode) plan).children();
+        for (int i = 0; i < children.length(); i++) {
+            addColumns((LogicalPlan) children.apply(i), found);
+        }
+    }
+
     /** A text that was looked at; without constants where it is planned by itself. */
     private static final class Seen {
         final Form form;
@@ -248,7 +297,7 @@ public final class ManyPlans {
         void settle() {
             isPlain = frame.sparkSession().sharedState().cacheManager().isEmpty()
                 && TreeText.tables(plan) != null && !TreeText.isMomentary(plan) && onlyPlain(plan);
-            Settling settling = new Settling();
+            Settling settling = new Settling(columnsOf(plan));
             plan = (LogicalPlan) plan.transformAllExpressionsWithSubqueries(settling);
             plan.setAnalyzed();
             blanks = settling.blanks();
@@ -469,30 +518,39 @@ public final class ManyPlans {
      */
     private static final class Settling extends Comparing {
         private final java.util.Map numbers = new java.util.LinkedHashMap();
+        private final java.util.Set columns;
+
+        /** `columns` are the ids of those that come from tables: others may be constants too. */
+        Settling(java.util.Set columns) {
+            this.columns = columns;
+        }
 
         public boolean isDefinedAt(Object expression) {
             if (!isComparison(expression)) {
                 return false;
             }
             scala.collection.Seq sides = ((TreeNode) expression).children();
-            int columns = 0;
+            int others = 0;
             java.util.Set found = new java.util.HashSet();
             for (int i = 0; i < sides.length(); i++) {
                 if (isColumn(sides.apply(i))) {
-                    columns++;
+                    others++;
                 } else if (isBlank(sides.apply(i))) {
                     found.add(sides.apply(i));
                 }
             }
             // Of values that occur twice, or are alone, the optimizer makes something else.
             boolean isIn = expression instanceof In;
-            return columns == 1 && found.size() == sides.length() - 1
+            return others == 1 && found.size() == sides.length() - 1
                 && (isIn ? found.size() > 1 && isColumn(sides.apply(0)) : found.size() == 1);
         }
 
         /** The second is one within BETWEEN. */
-        private static boolean isColumn(Object side) {
-            return side instanceof AttributeReference || side instanceof CommonExpressionRef;
+        private boolean isColumn(Object side) {
+            return side instanceof AttributeReference
+                && columns.contains(((AttributeReference) side).exprId())
+                || side instanceof CommonExpressionRef
+                && columns.contains(((CommonExpressionRef) side).id());
         }
 
         /** Of a type whose values have a text. */
@@ -525,8 +583,11 @@ public final class ManyPlans {
         }
     }
 
-    /** Stands for a constant that is not known yet. */
-    public static final class Blank extends LeafExpression implements Unevaluable {
+    /**
+     * Stands for a constant that is not known yet. It is not marked as one that cannot be evaluated:
+     * Spark would keep what it stands in out of joins. Whoever evaluates it anyhow has no form.
+     */
+    public static final class Blank extends LeafExpression {
         final int number;
         final boolean settled;
         private final DataType type;

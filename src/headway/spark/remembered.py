@@ -7,7 +7,7 @@ or a changed setting gives another plan. What is compared is the analysed plan, 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -37,6 +37,8 @@ from headway.spark.types import constant_text, ddl_of
 _MOST_PLANS = 500
 """Several batches of a hundred queries come again in turn."""
 _MOST_TABLES = 1_000
+_AHEAD = 12
+"""Texts that are looked at before the first of them is imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,37 +85,47 @@ class ImportedPlans:
         """Of each of the texts, up to the first that Spark acts on as soon as it sees it. With
         `forms`, those that differ in constants alone are planned once."""
         work = PlannedTogether(spark._jsparkSession, texts, IMPORTED_SETTINGS, forms=forms)
-        asked: list[AnalysedForm | Exception] = []
         plans: dict[int, ImportedPlan | PlanNotImportable | None] = {}
+        begun: deque[tuple[int, AnalysedForm | Exception]] = deque()
         for number in range(len(texts)):
-            try:
-                found = work.about(number)
-            except Exception as error:  # noqa: BLE001 - the text's own, whatever it is
-                asked.append(error)
-                continue
+            found = self._begun(spark, work, number, plans)
             if found is None:
                 break
-            asked.append(found)
-            if found.number not in plans:
-                plan = work.analysed(found.number)
-                plans[found.number] = self._recalled(plan, with_carried(found.analysed))
-                if plans[found.number] is None:
-                    session = import_session(spark, found.analysed.session)
-                    work.optimise(session, found.number)
-        for number, each in enumerate(asked):
-            if isinstance(each, Exception):
-                yield Seen(error=each)
-            else:
-                yield self._seen(spark, work, number, each, plans)
+            begun.append((number, found))
+            if len(begun) > _AHEAD:  # the JVM optimises the others meanwhile
+                yield self._seen(spark, work, *begun.popleft(), plans)
+        while begun:
+            yield self._seen(spark, work, *begun.popleft(), plans)
+
+    def _begun(
+        self,
+        spark: SparkSession,
+        work: PlannedTogether,
+        number: int,
+        plans: dict[int, ImportedPlan | PlanNotImportable | None],
+    ) -> AnalysedForm | Exception | None:
+        """A text whose form is being optimised, or is in `plans` already."""
+        try:
+            found = work.about(number)
+        except Exception as error:  # noqa: BLE001 - the text's own, whatever it is
+            return error
+        if found is not None and found.number not in plans:
+            known = self._recalled(work.analysed(found.number), with_carried(found.analysed))
+            plans[found.number] = known
+            if known is None:
+                work.optimise(import_session(spark, found.analysed.session), found.number)
+        return found
 
     def _seen(
         self,
         spark: SparkSession,
         work: PlannedTogether,
         number: int,
-        asked: AnalysedForm,
+        asked: AnalysedForm | Exception,
         plans: dict[int, ImportedPlan | PlanNotImportable | None],
     ) -> Seen:
+        if isinstance(asked, Exception):
+            return Seen(error=asked)
         frame = cache(lambda: DataFrame(work.frame(number), spark))
         form = plans[asked.number]
         if form is None:
