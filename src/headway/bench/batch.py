@@ -47,7 +47,7 @@ _DATAPATH_SIZE = 16
 _FAILURES = (1, 2, 3, 4)
 _DEADLINES = (0.25, 0.5, 2.0, 4.0)
 """Beside the whole one, over that."""
-_LONGER = 1.5
+_LONGER = 1.2
 """For how many times the first pass the shortest first goes on, until the deadline is known."""
 _ABLATION_FAILURES = 3
 _EXECUTORS = 4
@@ -110,9 +110,9 @@ def measure_batch(
             told = {"scale": options.scale, "master": spark.sparkContext.master}
             notes = Notes(options.data / "goodput.json", told, go_on=options.go_on)
             bench = _Bench(session, plain, progress, notes)
-            bench.calibrate()
             for workload in workloads:
                 bench.prepare(workload)
+            bench.calibrate()
             return bench.measure(workloads, options)
 
 
