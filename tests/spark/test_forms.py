@@ -165,8 +165,10 @@ def test_cached_rows_are_read_from_the_cache(things: SparkSession) -> None:
     texts = [f"SELECT n FROM things WHERE n > {n}" for n in (2, 3)]
     cached = things.sql(texts[0]).cache()
     try:
-        found = [seen.imported for seen in ImportedPlans().get_all(things, texts, forms=True)]
-        assert [bool(each and each.frames) for each in found] == [True, False]
+        plans = ImportedPlans()
+        found = [seen.imported for seen in plans.get_all(things, [*texts, texts[1]], forms=True)]
+        assert [bool(each and each.frames) for each in found] == [True, False, False]
+        assert len(plans._filled) == 1  # what is not held has a form
     finally:
         cached.unpersist(blocking=True)
 

@@ -194,7 +194,8 @@ public final class ManyPlans {
                 }
                 java.util.List constants =
                     form.isPlain ? form.constants(blanking.literals()) : null;
-                return constants == null ? null : new Seen(form, constants);
+                Seen found = constants == null ? null : new Seen(form, constants);
+                return found == null || readsCache(session, found.plan()) ? null : found;
             }
         }
     }
@@ -256,9 +257,11 @@ public final class ManyPlans {
         }
 
         Dataset frame(SparkSession session) {
-            if (constants == null) {
-                return form.frame;
-            }
+            return constants == null ? form.frame : Dataset.ofRows(session, plan());
+        }
+
+        /** The analysed plan of the query itself, where it has a form. */
+        LogicalPlan plan() {
             LogicalPlan plan = (LogicalPlan) form.plan.transformAllExpressionsWithSubqueries(
                 new scala.runtime.AbstractPartialFunction() {
                     public boolean isDefinedAt(Object expression) {
@@ -272,7 +275,7 @@ public final class ManyPlans {
                     }
                 });
             plan.setAnalyzed();
-            return Dataset.ofRows(session, plan);
+            return plan;
         }
     }
 
@@ -295,8 +298,8 @@ public final class ManyPlans {
 
         /** Blanks become those of constants as they are compared; others must not be ones. */
         void settle() {
-            isPlain = frame.sparkSession().sharedState().cacheManager().isEmpty()
-                && TreeText.tables(plan) != null && !TreeText.isMomentary(plan) && onlyPlain(plan);
+            isPlain =
+                TreeText.tables(plan) != null && !TreeText.isMomentary(plan) && onlyPlain(plan);
             Settling settling = new Settling(columnsOf(plan));
             plan = (LogicalPlan) plan.transformAllExpressionsWithSubqueries(settling);
             plan.setAnalyzed();
@@ -359,6 +362,22 @@ public final class ManyPlans {
             }
             throw (Exception) error.getCause();
         }
+    }
+
+    /** Whether Spark holds rows of the plan, which it finds by what they were made with. */
+    private static boolean readsCache(SparkSession session, LogicalPlan plan) {
+        org.apache.spark.sql.execution.CacheManager held = session.sharedState().cacheManager();
+        if (held.isEmpty()) {
+            return false;
+        }
+        LogicalPlan present = held.useCachedData(plan, held.useCachedData$default$2());
+        scala.collection.Seq leaves = ((TreeNode) present).collectLeaves();
+        for (int i = 0; i < leaves.length(); i++) {
+            if (leaves.apply(i).getClass().getSimpleName().equals("InMemoryRelation")) {
+                return true;
+            }
+        }
+        return false;
     }
 
     /** Whether Spark does something when it sees the parsed text: a command, or a script. */
