@@ -169,7 +169,8 @@ class _Bench:
             self._await_executors()
             whole, part = divmod(len(workload.texts), 3)
             seconds = 0.0
-            for number, (name, text) in enumerate(islice(workload.texts.items(), whole + 1)):
+            third = islice(workload.texts.items(), whole + bool(part))
+            for number, (name, text) in enumerate(third):
                 self._tell(f"{workload.name}: {name}, {which} pass")
                 began = time.monotonic()
                 self._spark.sql(text).toArrow()

@@ -1,9 +1,9 @@
 package headway;
 
 import java.util.concurrent.Callable;
-import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
 import java.util.concurrent.FutureTask;
+import java.util.concurrent.ThreadPoolExecutor;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedFunction;
 import org.apache.spark.sql.catalyst.expressions.Alias;
@@ -22,6 +22,7 @@ import org.apache.spark.sql.catalyst.expressions.LessThan;
 import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
@@ -44,8 +45,12 @@ import org.apache.spark.sql.types.DataTypes;
 public final class ManyPlans {
 
     private static final int AHEAD = 8;
-    private static final ExecutorService THREADS = java.util.concurrent.Executors.newFixedThreadPool(
-        Math.max(2, Math.min(8, Runtime.getRuntime().availableProcessors())),
+    private static final String MARK = "headway blank";
+    private static final int MOST_THREADS =
+        Math.max(2, Math.min(8, Runtime.getRuntime().availableProcessors()));
+    private static final ThreadPoolExecutor THREADS = new ThreadPoolExecutor(
+        MOST_THREADS, MOST_THREADS, 10L, java.util.concurrent.TimeUnit.SECONDS,
+        new java.util.concurrent.LinkedBlockingQueue(),
         new java.util.concurrent.ThreadFactory() {
             public Thread newThread(Runnable work) {
                 Thread made = new Thread(work, "headway-plans");
@@ -53,6 +58,10 @@ public final class ManyPlans {
                 return made;
             }
         });
+
+    static {
+        THREADS.allowCoreThreadTimeOut(true);  // a context that has ended leaves none behind
+    }
 
     /** For py4j, which calls methods of objects with less ado than those of classes. */
     public ManyPlans() {
@@ -67,7 +76,7 @@ public final class ManyPlans {
         return new Work((SparkSession) session, each, (String) keys, forms);
     }
 
-    /** Texts that are planned together. They, and the forms of some, are known by their numbers. */
+    /** Texts that are planned together. They, and their forms, are known by their numbers. */
     public static final class Work {
 
         private final SparkSession session;
@@ -75,7 +84,7 @@ public final class ManyPlans {
         private final String keys;
         private final boolean forms;
         private final Future[] seen;
-        private final Future[] optimised;
+        private final java.util.List made = new java.util.ArrayList();
         private final java.util.Map known = new java.util.concurrent.ConcurrentHashMap();
         private volatile int acting = Integer.MAX_VALUE;
         private int begun = 0;
@@ -86,7 +95,6 @@ public final class ManyPlans {
             this.keys = keys;
             this.forms = forms;
             this.seen = new Future[texts.length];
-            this.optimised = new Future[texts.length];
         }
 
         /** Some texts ahead: who asks for them then does something with the first ones. */
@@ -94,24 +102,41 @@ public final class ManyPlans {
             for (; begun < texts.length && begun <= last; begun++) {
                 final int number = begun;
                 seen[number] = THREADS.submit(new Callable() {
-                    public Object call() throws Exception {
-                        return see(number);
+                    public Object call() {
+                        return session.withActive(new scala.runtime.AbstractFunction0() {
+                            public Object apply() {
+                                return see(number);
+                            }
+                        });
                     }
                 });
             }
         }
 
         /**
-         * The number of the query that stands for its form, the constants of this one, and what
-         * TreeText tells of the form. Of a query without a form, its own number, no constants and
-         * what there is to tell of it. Null where Spark would act as soon as it sees the text:
-         * neither that nor any text after it is touched. Throws what Spark says of a text that is
-         * wrong.
+         * The number of the query's form, the constants of the query, and what TreeText tells of
+         * the form. A query that is planned by itself has a form of its own, and no constants. Null where Spark would act as soon as it sees the text:
+         * that one is not touched, and nothing is made of those after it. Throws what Spark says of
+         * a text that is wrong.
          */
         public String about(int number) throws Exception {
             beginUpTo(number + AHEAD);
             Seen found = seen(number);
+            if (found == null) {
+                awaitAll();
+            }
             return found == null ? null : found.told();
+        }
+
+        /** Nobody is to look at tables while the caller changes them. */
+        private synchronized void awaitAll() {
+            for (int i = 0; i < begun; i++) {
+                try {
+                    result(seen[i]);
+                } catch (Exception error) {
+                    continue;  // the caller comes to that text, or has been told
+                }
+            }
         }
 
         /** The query itself, as it was analysed: its tables may have changed their meaning since. */
@@ -120,76 +145,99 @@ public final class ManyPlans {
         }
 
         /** The analysed plan of a form. */
-        public Object analysed(int form) throws Exception {
-            return seen(form).form.plan;
+        public Object analysed(int form) {
+            return form(form).plan;
         }
 
         /** Begins to optimise a form in another session. */
-        public void optimise(Object other, final int form) throws Exception {
-            final Object importing = other;
-            final LogicalPlan plan = seen(form).form.plan;
-            optimised[form] = THREADS.submit(new Callable() {
+        public void optimise(final Object other, int form) {
+            final LogicalPlan plan = form(form).plan;
+            form(form).optimised = THREADS.submit(new Callable() {
                 public Object call() {
-                    return TreeText.optimised(importing, plan);
+                    return TreeText.optimised(other, plan);
                 }
             });
         }
 
         /** The text of an optimised form. */
         public String text(int form) throws Exception {
-            return (String) ((Object[]) result(optimised[form]))[0];
+            return (String) ((Object[]) result(form(form).optimised))[0];
         }
 
         /** The plan that was told of. */
         public Object plan(int form) throws Exception {
-            return ((Object[]) result(optimised[form]))[1];
+            return ((Object[]) result(form(form).optimised))[1];
+        }
+
+        private Form form(int number) {
+            synchronized (made) {
+                return (Form) made.get(number);
+            }
+        }
+
+        private Form newForm(LogicalPlan parsed) {
+            Form form = new Form(session, parsed, keys);
+            synchronized (made) {
+                form.number = made.size();
+                made.add(form);
+            }
+            return form;
         }
 
         private Seen seen(int number) throws Exception {
-            return (Seen) result(seen[number]);
+            Object found = result(seen[number]);
+            if (found instanceof Exception) {
+                throw (Exception) found;
+            }
+            return (Seen) found;
         }
 
-        private Object see(int number) throws Exception {
+        /** In the session, whose settings the parser asks for. */
+        private Object see(int number) {
             if (number > acting) {
                 return null;
             }
-            LogicalPlan parsed = session.sessionState().sqlParser().parsePlan(texts[number]);
+            LogicalPlan parsed;
+            try {
+                parsed = session.sessionState().sqlParser().parsePlan(texts[number]);
+            } catch (org.apache.spark.sql.catalyst.parser.ParseException error) {
+                return error;  // to be thrown to who asks
+            }
             if (acts(parsed)) {
                 synchronized (this) {
                     acting = Math.min(acting, number);
                 }
                 return null;
             }
-            Seen found = forms ? seenInForm(parsed, number) : null;
-            return found != null
-                ? found : new Seen(new Form(session, parsed, number, keys), null);
+            Seen found = forms ? seenInForm(parsed) : null;
+            return found != null ? found : new Seen(newForm(parsed), null);
         }
 
         /** Null where the query has to be planned by itself. */
-        private Seen seenInForm(LogicalPlan parsed, final int number) throws Exception {
+        private Seen seenInForm(LogicalPlan parsed) {
             java.util.Set fixed = new java.util.HashSet();
             while (true) {
                 Blanking blanking = new Blanking(fixed);
                 final LogicalPlan blank =
                     (LogicalPlan) parsed.transformAllExpressionsWithSubqueries(blanking);
-                FutureTask made = new FutureTask(new Callable() {
+                FutureTask own = new FutureTask(new Callable() {
                     public Object call() {
-                        Form form = new Form(session, blank, number, keys);
+                        Form form = newForm(blank);
                         form.settle();
                         return form;
                     }
                 });
-                Object before = known.putIfAbsent(new Unresolved(blank), made);
+                Object before = known.putIfAbsent(new Unresolved(blank), own);
                 if (before == null) {
-                    made.run();
+                    own.run();
                 }
                 Form form;
                 try {
-                    form = (Form) result(before == null ? made : (Future) before);
+                    form = (Form) result(before == null ? own : (Future) before);
                 } catch (Exception error) {
                     return null;
                 }
-                if (fixed.addAll(form.fixed)) {
+                if (form.isPlain && fixed.addAll(form.fixed)) {
                     continue;
                 }
                 java.util.List constants =
@@ -244,6 +292,8 @@ public final class ManyPlans {
     /** A text that was looked at; without constants where it is planned by itself. */
     private static final class Seen {
         final Form form;
+        private static final scala.collection.immutable.Seq NOTHING =
+            scala.jdk.javaapi.CollectionConverters.asScala(new java.util.ArrayList()).toSeq();
         private final java.util.List constants;
 
         Seen(Form form, java.util.List constants) {
@@ -257,7 +307,20 @@ public final class ManyPlans {
         }
 
         Dataset frame(SparkSession session) {
-            return constants == null ? form.frame : Dataset.ofRows(session, plan());
+            return constants == null ? form.frame : Dataset.ofRows(session, renamed(plan()));
+        }
+
+        /** With ids of its own for its columns: those of another query of the form have the same. */
+        private static LogicalPlan renamed(LogicalPlan plan) {
+            java.util.List columns = new java.util.ArrayList();
+            for (int i = 0; i < plan.output().length(); i++) {
+                Expression column = (Expression) plan.output().apply(i);
+                String name = ((NamedExpression) column).name();
+                columns.add(new Alias(column, name, NamedExpression$.MODULE$.newExprId(), NOTHING,
+                    scala.Option.empty(), NOTHING));
+            }
+            return new org.apache.spark.sql.catalyst.plans.logical.Project(
+                scala.jdk.javaapi.CollectionConverters.asScala(columns).toSeq(), plan);
         }
 
         /** The analysed plan of the query itself, where it has a form. */
@@ -281,7 +344,8 @@ public final class ManyPlans {
 
     /** What queries have in common, or a query by itself, after Spark has analysed it. */
     private static final class Form {
-        final int number;
+        int number;
+        Future optimised;
         final Dataset frame;
         final String about;
         final java.util.Set fixed = new java.util.HashSet();
@@ -289,8 +353,7 @@ public final class ManyPlans {
         boolean isPlain = true;
         private java.util.Collection blanks;
 
-        Form(SparkSession session, LogicalPlan parsed, int number, String keys) {
-            this.number = number;
+        Form(SparkSession session, LogicalPlan parsed, String keys) {
             this.frame = Dataset.ofRows(session, parsed);
             this.about = TreeText.about(frame.queryExecution(), keys);
             this.plan = frame.queryExecution().analyzed();
@@ -299,7 +362,8 @@ public final class ManyPlans {
         /** Blanks become those of constants as they are compared; others must not be ones. */
         void settle() {
             isPlain =
-                TreeText.tables(plan) != null && !TreeText.isMomentary(plan) && onlyPlain(plan);
+                TreeText.tables(plan) != null && !TreeText.isMomentary(plan) && onlyPlain(plan)
+                && !plan.schema().json().contains(MARK);  // a column that is named by its text
             Settling settling = new Settling(columnsOf(plan));
             plan = (LogicalPlan) plan.transformAllExpressionsWithSubqueries(settling);
             plan.setAnalyzed();
@@ -370,10 +434,22 @@ public final class ManyPlans {
         if (held.isEmpty()) {
             return false;
         }
-        LogicalPlan present = held.useCachedData(plan, held.useCachedData$default$2());
-        scala.collection.Seq leaves = ((TreeNode) present).collectLeaves();
-        for (int i = 0; i < leaves.length(); i++) {
-            if (leaves.apply(i).getClass().getSimpleName().equals("InMemoryRelation")) {
+        return isHeld(held.useCachedData(plan, held.useCachedData$default$2()));
+    }
+
+    private static boolean isHeld(LogicalPlan plan) {
+        if (plan.getClass().getSimpleName().equals("InMemoryRelation")) {
+            return true;
+        }
+        scala.collection.Seq subqueries = plan.subqueries();
+        for (int i = 0; i < subqueries.length(); i++) {
+            if (isHeld((LogicalPlan) subqueries.apply(i))) {
+                return true;
+            }
+        }
+        scala.collection.Seq children = ((TreeNode) plan).children();
+        for (int i = 0; i < children.length(); i++) {
+            if (isHeld((LogicalPlan) children.apply(i))) {
                 return true;
             }
         }
@@ -384,7 +460,7 @@ public final class ManyPlans {
     private static boolean acts(LogicalPlan parsed) {
         if (parsed instanceof org.apache.spark.sql.catalyst.plans.logical.Command
             || parsed instanceof org.apache.spark.sql.catalyst.plans.logical.ParsedStatement
-            || parsed.getClass().getSimpleName().startsWith("Compound")) {
+            || TreeText.actsAtOnce(parsed)) {
             return true;
         }
         scala.collection.Seq children = ((TreeNode) parsed).children();
@@ -537,6 +613,7 @@ public final class ManyPlans {
      */
     private static final class Settling extends Comparing {
         private final java.util.Map numbers = new java.util.LinkedHashMap();
+        private static final String PADDED = "__CHAR_VARCHAR_TYPE_STRING";
         private final java.util.Set columns;
 
         /** `columns` are the ids of those that come from tables: others may be constants too. */
@@ -568,6 +645,7 @@ public final class ManyPlans {
         private boolean isColumn(Object side) {
             return side instanceof AttributeReference
                 && columns.contains(((AttributeReference) side).exprId())
+                && !((AttributeReference) side).metadata().contains(PADDED)
                 || side instanceof CommonExpressionRef
                 && columns.contains(((CommonExpressionRef) side).id());
         }
@@ -624,6 +702,10 @@ public final class ManyPlans {
 
         public boolean nullable() {
             return false;
+        }
+
+        public String sql() {
+            return MARK;
         }
 
         public boolean foldable() {

@@ -294,6 +294,14 @@ public final class TreeText {
             || name.equals("LogicalRDD") || name.equals("CTERelationRef");
     }
 
+    /** Whether Spark acts as soon as it sees the parsed plan, though it is no command by its class. */
+    public static boolean actsAtOnce(Object plan) {
+        String name = plan.getClass().getSimpleName();
+        return name.startsWith("Compound") || name.equals("InsertIntoDir") || name.equals("Call")
+            || name.equals("UnresolvedExecuteImmediate")
+            || name.equals("PlanWithUnresolvedIdentifier");
+    }
+
     /** Whether it is a table whose files are chosen by the values of some columns. */
     public static boolean isPartitioned(Object plan) {
         Object relation = isRelation(plan) ? call(plan, "relation") : null;

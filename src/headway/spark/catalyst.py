@@ -25,7 +25,7 @@ from headway.plan.sources import Source
 from headway.plan.statistics import TableStatistics
 from headway.spark.operators import FileSources, OperatorReader
 from headway.spark.tree import Handle, Tree, optimised_tree, sequence
-from headway.spark.tree_text import Analysed, about, settings_of
+from headway.spark.tree_text import Analysed, about, acts_at_once, settings_of
 
 IMPORTED_SETTINGS = (*MEANING, *SELDOM_CHANGED)
 _EXCLUDED_RULES = (
@@ -135,6 +135,8 @@ def is_action(spark: SparkSession, text: str) -> bool:
         name = str(parsed.getClass().getSimpleName())
         if name in _AROUND_STATEMENTS:
             return any(map(acts, sequence(parsed.children())))
+        if acts_at_once(parsed):
+            return True
         return name not in _SESSION_COMMANDS and any(kind.isInstance(parsed) for kind in acting)
 
     return acts(spark._jsparkSession.sessionState().sqlParser().parsePlan(text))

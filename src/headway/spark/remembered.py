@@ -48,7 +48,8 @@ class _Known:
     imported: ImportedPlan
 
     def is_like(self, other: Analysed) -> bool:
-        return (self.analysed.names, self.analysed.files) == (other.names, other.files)
+        known = self.analysed
+        return (known.names, known.schema, known.files) == (other.names, other.schema, other.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,11 @@ class ImportedPlans:
             known = self._recalled(work.analysed(found.number), with_carried(found.analysed))
             plans[found.number] = known
             if known is None:
-                work.optimise(import_session(spark, found.analysed.session), found.number)
+                try:
+                    with import_errors():
+                        work.optimise(import_session(spark, found.analysed.session), found.number)
+                except PlanNotImportable as error:
+                    plans[found.number] = error
         return found
 
     def _seen(

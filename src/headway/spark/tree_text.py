@@ -60,6 +60,11 @@ def constant_sql(literal: Any) -> str:
     return str(_object(_TREES).constant(literal))
 
 
+def acts_at_once(parsed: Any) -> bool:
+    """Whether Spark acts as soon as it sees a parsed plan that is no command by its class."""
+    return bool(_object(_TREES).actsAtOnce(parsed))
+
+
 def about(execution: Any, keys: Iterable[str]) -> Analysed:
     """`keys` are settings."""
     asked = tuple(keys)
@@ -86,15 +91,15 @@ class AnalysedForm:
     """A query, or what it has in common with others; `ManyPlans.java` tells what that is."""
 
     number: int
-    """Of a query that has the form."""
+    """Of the form."""
     constants: bytes
     """Those of the query that was asked for, as JSON; empty where it is planned by itself."""
     analysed: Analysed
 
 
 class PlannedTogether:
-    """Texts whose plans are made by threads of the JVM. They, and the forms of some, are known by
-    their numbers."""
+    """Texts whose plans are made by threads of the JVM. They, and their forms, are known by their
+    numbers."""
 
     def __init__(
         self, session: Any, texts: Iterable[str], keys: Iterable[str], *, forms: bool
