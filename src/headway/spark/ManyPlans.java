@@ -251,7 +251,14 @@ public final class ManyPlans {
     /** The ids of columns that come from tables, and of common expressions that are such a one. */
     private static java.util.Set columnsOf(LogicalPlan plan) {
         final java.util.Set found = new java.util.HashSet();
-        addColumns(plan, found);
+        java.util.Iterator nodes = TreeText.nodes(plan).iterator();
+        while (nodes.hasNext()) {
+            LogicalPlan node = (LogicalPlan) nodes.next();
+            boolean isTable = node.getClass().getSimpleName().equals("LogicalRelation");
+            for (int i = 0; isTable && i < node.output().length(); i++) {
+                found.add(((NamedExpression) node.output().apply(i)).exprId());
+            }
+        }
         plan.transformAllExpressionsWithSubqueries(new scala.runtime.AbstractPartialFunction() {
             public boolean isDefinedAt(Object expression) {
                 return expression instanceof CommonExpressionDef
@@ -270,23 +277,6 @@ public final class ManyPlans {
             }
         });
         return found;
-    }
-
-    private static void addColumns(LogicalPlan plan, java.util.Set found) {
-        if (plan.getClass().getSimpleName().equals("LogicalRelation")) {
-            scala.collection.Seq columns = plan.output();
-            for (int i = 0; i < columns.length(); i++) {
-                found.add(((NamedExpression) columns.apply(i)).exprId());
-            }
-        }
-        scala.collection.Seq subqueries = plan.subqueries();
-        for (int i = 0; i < subqueries.length(); i++) {
-            addColumns((LogicalPlan) subqueries.apply(i), found);
-        }
-        scala.collection.Seq children = ((TreeNode) plan).children();
-        for (int i = 0; i < children.length(); i++) {
-            addColumns((LogicalPlan) children.apply(i), found);
-        }
     }
 
     /** A text that was looked at; without constants where it is planned by itself. */
@@ -434,22 +424,10 @@ public final class ManyPlans {
         if (held.isEmpty()) {
             return false;
         }
-        return isHeld(held.useCachedData(plan, held.useCachedData$default$2()));
-    }
-
-    private static boolean isHeld(LogicalPlan plan) {
-        if (plan.getClass().getSimpleName().equals("InMemoryRelation")) {
-            return true;
-        }
-        scala.collection.Seq subqueries = plan.subqueries();
-        for (int i = 0; i < subqueries.length(); i++) {
-            if (isHeld((LogicalPlan) subqueries.apply(i))) {
-                return true;
-            }
-        }
-        scala.collection.Seq children = ((TreeNode) plan).children();
-        for (int i = 0; i < children.length(); i++) {
-            if (isHeld((LogicalPlan) children.apply(i))) {
+        LogicalPlan present = held.useCachedData(plan, held.useCachedData$default$2());
+        java.util.Iterator nodes = TreeText.nodes(present).iterator();
+        while (nodes.hasNext()) {
+            if (nodes.next().getClass().getSimpleName().equals("InMemoryRelation")) {
                 return true;
             }
         }
@@ -477,25 +455,11 @@ public final class ManyPlans {
      * outer joins into others, to choose partitions, and where rows are numbered.
      */
     private static boolean onlyPlain(LogicalPlan plan) {
-        String name = plan.getClass().getSimpleName();
-        if (name.equals("Window") || TreeText.isPartitioned(plan)) {
-            return false;
-        }
-        if (plan instanceof Join) {
-            String kind = ((Join) plan).joinType().toString();
-            if (kind.endsWith("Outer")) {
-                return false;
-            }
-        }
-        scala.collection.Seq inner = plan.subqueries();
-        for (int i = 0; i < inner.length(); i++) {
-            if (!onlyPlain((LogicalPlan) inner.apply(i))) {
-                return false;
-            }
-        }
-        scala.collection.Seq children = ((TreeNode) plan).children();
-        for (int i = 0; i < children.length(); i++) {
-            if (!onlyPlain((LogicalPlan) children.apply(i))) {
+        java.util.Iterator nodes = TreeText.nodes(plan).iterator();
+        while (nodes.hasNext()) {
+            Object node = nodes.next();
+            if (node.getClass().getSimpleName().equals("Window") || TreeText.isPartitioned(node)
+                || node instanceof Join && ((Join) node).joinType().toString().endsWith("Outer")) {
                 return false;
             }
         }

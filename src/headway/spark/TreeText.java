@@ -261,30 +261,35 @@ public final class TreeText {
      */
     public static String tables(Object plan) {
         StringBuilder text = new StringBuilder();
-        return addTables((LogicalPlan) plan, text) ? text.toString() : null;
+        java.util.Iterator nodes = nodes((LogicalPlan) plan).iterator();
+        while (nodes.hasNext()) {
+            LogicalPlan node = (LogicalPlan) nodes.next();
+            String found = isRelation(node) ? files(node) : "";
+            boolean isLeaf = ((TreeNode) node).children().length() == 0;
+            if (isLeaf && found.length() == 0 && !isFixed(node)) {
+                return null;
+            }
+            text.append(isLeaf ? found + " " : "");
+        }
+        return text.toString();
     }
 
-    private static boolean addTables(LogicalPlan plan, StringBuilder text) {
-        scala.collection.Seq children = ((TreeNode) plan).children();
-        if (children.length() == 0) {
-            String found = isRelation(plan) ? files(plan) : "";
-            if (found.length() == 0 && !isFixed(plan)) {
-                return false;
-            }
-            text.append(found).append(' ');
+    /** All nodes of a plan, and of those of its subqueries. */
+    public static java.util.List nodes(LogicalPlan plan) {
+        java.util.List found = new java.util.ArrayList();
+        found.add(plan);
+        for (int next = 0; next < found.size(); next++) {
+            LogicalPlan node = (LogicalPlan) found.get(next);
+            addAll(((TreeNode) node).children(), found);
+            addAll(node.subqueries(), found);
         }
-        for (int i = 0; i < children.length(); i++) {
-            if (!addTables((LogicalPlan) children.apply(i), text)) {
-                return false;
-            }
+        return found;
+    }
+
+    private static void addAll(scala.collection.Seq items, java.util.List found) {
+        for (int i = 0; i < items.length(); i++) {
+            found.add(items.apply(i));
         }
-        scala.collection.Seq subqueries = plan.subqueries();
-        for (int i = 0; i < subqueries.length(); i++) {
-            if (!addTables((LogicalPlan) subqueries.apply(i), text)) {
-                return false;
-            }
-        }
-        return true;
     }
 
     /** Leaves whose rows are a part of the plan, and compared with it. */
