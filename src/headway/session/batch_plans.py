@@ -10,7 +10,7 @@ from typing import Any
 
 from headway.base.errors import HeadwayError
 from headway.session.batch_planning import BatchPlanner
-from headway.session.sharing import Shareable, SharedStep, shared_chains, shared_step
+from headway.session.sharing import Shareable, SharedStep, shared_step
 from headway.sharing.chains import Chain
 from headway.sharing.cost_model import CostModel
 from headway.sharing.mini_batches import MiniBatch
@@ -310,7 +310,7 @@ def plan_of_batch(
         batch = planner.next(waiting, left, model)
         batches.append(batch)
         made: list[SharedStep] = []
-        for number, planned in enumerate(shared_chains(batch), 1):
+        for number, planned in enumerate(batch.chains(), 1):
             name = f"{_step_prefix(len(batches))}{number}"
             try:
                 made.append(shared_step(name, planned))

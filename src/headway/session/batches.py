@@ -31,7 +31,6 @@ from headway.session.sharing import (
     SharedStep,
     formed,
     shareable,
-    shared_chains,
     shared_step,
 )
 from headway.sharing.cost_model import PIPELINED_RATES, SPARK_RATES, CostModel
@@ -325,7 +324,7 @@ class BatchHandle(RunHandle):
     def _run_mini_batch(self, batch: MiniBatch, known: frozenset[str]) -> set[str]:
         """Returns the queries that are to be planned again. How long it took is learned from, where
         the work was `known` for every query, and was done."""
-        number, chains = len(self._mini_batches) + 1, shared_chains(batch)
+        number, chains = len(self._mini_batches) + 1, batch.chains()
         report = report_of(number, batch, self._elapsed)
         self._mini_batches.append(report)
         began = time.monotonic()

@@ -185,13 +185,6 @@ def shared_step(name: str, planned: PlannedChain) -> SharedStep:
     return SharedStep(name, shared_plan(planned.chain, is_unique_key, dropping=dropping), planned)
 
 
-def shared_chains(batch: MiniBatch) -> list[PlannedChain]:
-    """Those that several members use. One that serves a single member is left out: that member
-    stays in its query."""
-    chains = batch.plan.chains if batch.plan is not None else ()
-    return [planned for planned in chains if len(planned.chain.seats) > 1]
-
-
 @dataclass(frozen=True)
 class Piece:
     """A part of a shared step that is run by itself, its result kept under its name."""

@@ -6,9 +6,11 @@ joined, `placement` finds out. The rows that any of n queries wants are 1 - prod
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import log2
+from math import inf, log2
 
 from headway.sharing.chains import Chain, Matched
 from headway.sharing.costs import Work
@@ -101,6 +103,24 @@ class GlobalPlan:
     @property
     def seconds(self) -> float:
         return self.work.times(self._rates)
+
+    def shared_chains(self) -> list[PlannedChain]:
+        """Those that several members use; one that serves a single member is left out, as that
+        member stays in its query. First comes what finishes most queries for each second, where a
+        query is finished with the last of its chains."""
+        left = [planned for planned in self.chains if len(planned.chain.seats) > 1]
+        found: list[PlannedChain] = []
+        while left:
+            waits_for = Counter(query for planned in left for query in planned.queries)
+            per_second = [self._finished_per_second(planned, waits_for) for planned in left]
+            found.append(left.pop(per_second.index(max(per_second))))
+        return found
+
+    def _finished_per_second(self, planned: PlannedChain, waits_for: Mapping[str, int]) -> float:
+        """`waits_for` are the chains that each query waits for."""
+        queries = sum(waits_for[query] == 1 for query in planned.queries)
+        seconds = planned.work.times(self._rates)
+        return queries / seconds if seconds > 0 else inf
 
     def add(self, candidate: Candidate) -> None:
         """Seat a member where it adds least: in one of the chains, or in one of its own."""

@@ -9,12 +9,10 @@ from headway.sharing.checkpoints import seconds_of
 from headway.sharing.cost_model import CostModel
 from headway.sharing.costs import Work
 from headway.sharing.failures import NEVER, Failures, Stage, stages_of
-from headway.sharing.global_plan import Candidate, GlobalPlan
+from headway.sharing.global_plan import Candidate, GlobalPlan, PlannedChain
 from headway.sharing.overlap import OverlapGraph
 
 WEAK_OVERLAP = 0.15
-LARGEST_PART = 0.5
-ENOUGH = 16
 ALL_TAKEN = "all queries are taken"
 
 
@@ -47,6 +45,10 @@ class MiniBatch:
                 total += query.alone
         return total
 
+    def chains(self) -> list[PlannedChain]:
+        """Shared steps, in the order that they are to be done in."""
+        return [] if self.plan is None else self.plan.shared_chains()
+
     @property
     def shared(self) -> bool:
         return self.plan is not None and bool(self.plan.chains)
@@ -57,10 +59,6 @@ class Rules:
     """How mini-batches are closed. With a `fixed_size` the rules do not count."""
 
     weak_overlap: float = WEAK_OVERLAP
-    largest_part: float = LARGEST_PART
-    """Of the time that is left, what `enough` queries or more may be expected to take together: the
-    other part makes up for a prediction that was wrong, or for a failure."""
-    enough: int = ENOUGH
     fixed_size: int | None = None
     alone_together: int = 1
     """Queries that share nothing and are run at the same time."""
@@ -91,17 +89,12 @@ def next_mini_batch(
     for number in order:
         query = queries[number]
         grown = _grown(batch, query, model, rules)
-        if rules.fixed_size is None:
-            limit = min(left, remaining[number])
-            if grown.seconds > limit:
-                by_itself = _grown(nothing, query, model, rules) if batch.queries else grown
-                if by_itself.seconds > remaining[number]:
-                    continue  # too long by itself: another one may fit
-                batch.closed_by = f"with {query.name} it would take longer than is left"
-                return batch
-            if len(batch.queries) >= rules.enough and grown.seconds > rules.largest_part * limit:
-                batch.closed_by = f"with {query.name} it would take much of what is left"
-                return batch
+        if rules.fixed_size is None and grown.seconds > min(left, remaining[number]):
+            by_itself = _grown(nothing, query, model, rules) if batch.queries else grown
+            if by_itself.seconds > remaining[number]:
+                continue  # too long by itself: another one may fit
+            batch.closed_by = f"with {query.name} it would take longer than is left"
+            return batch
         batch = grown
         left = min(left, remaining[number])
         waiting.remove(number)
