@@ -25,7 +25,7 @@ from headway.sharing.failures import Stage
 from headway.sharing.finishing import finished
 from headway.sharing.global_plan import Candidate, PlannedChain
 from headway.sharing.members import Member, NotShared, find_members
-from headway.sharing.mini_batches import BatchQuery, MiniBatch
+from headway.sharing.mini_batches import BatchQuery
 from headway.sharing.overlap import JoinGraph, join_graph
 from headway.sharing.routing import Share
 from headway.sharing.shapes import shape_of
