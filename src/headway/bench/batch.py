@@ -87,6 +87,9 @@ class _Run:
     """Queries that had other rows."""
     planning: float | None = None
     """The share of the deadline that planning took; of batches as a user has them."""
+    struck: int | None = None
+    """Of the failures, those that came before the batch was at its end; None where nobody
+    counted."""
 
     def done(self, seconds: float) -> int:
         return sum(at <= seconds for at in self.finished_at)
@@ -132,6 +135,8 @@ class _Bench:
         self._progress = progress
         self._steps = 0
         self._runs: list[_Run] = []
+        self._struck: Counter[str] = Counter()
+        """By technique: executors that were killed while it ran, as a user has it."""
         session.workers.start()
 
     def _tell(self, what: str) -> None:
@@ -270,6 +275,8 @@ class _Bench:
             self._notes.note(part, run if is_usual else replace(run, planning=None))
         run = msgspec.convert(self._notes.known(part), _Run)
         self._runs.append(run)
+        if policy is None:
+            self._struck[technique] += run.struck or 0
         return run
 
     def _run(
@@ -280,23 +287,27 @@ class _Bench:
         seconds: float,
         policy: Policy | None,
     ) -> _Run:
-        with self._killing(failures, seconds):
+        planning = None
+        with self._killing(failures, seconds) as killed:
             if technique == SHORTEST_FIRST:
-                at, rows = self._shortest_first(workload, seconds)
-                return _Run(at, failures, _different(workload, rows))
-            handle = self._shared(workload, technique, seconds, policy)
-        batch = handle.batch()
-        done = {name: at for name, at in batch.finished_at.items() if at <= seconds}
-        different = _different(workload, {name: handle.arrow(name) for name in done})
-        return _Run(list(done.values()), failures, different, batch.planning / seconds)
+                done, rows = self._shortest_first(workload, seconds)
+            else:
+                handle = self._shared(workload, technique, seconds, policy)
+        if technique != SHORTEST_FIRST:
+            batch = handle.batch()
+            done = {name: at for name, at in batch.finished_at.items() if at <= seconds}
+            rows = {name: handle.arrow(name) for name in done}
+            planning = batch.planning / seconds
+        different = _different(workload, rows)
+        return _Run(list(done.values()), failures, different, planning, len(killed))
 
     def _shortest_first(
         self, workload: _Workload, seconds: float
-    ) -> tuple[list[float], dict[str, pa.Table]]:
-        """When queries were done, and their rows."""
+    ) -> tuple[dict[str, float], dict[str, pa.Table]]:
+        """By query: when it was done, and its rows."""
         names = sorted(workload.texts, key=lambda name: workload.expected[name])
         began = time.monotonic()
-        at: list[float] = []
+        at: dict[str, float] = {}
         done: dict[str, pa.Table] = {}
         over = threading.Event()
 
@@ -313,7 +324,7 @@ class _Bench:
                     if over.is_set():
                         break
                     done[name] = rows
-                    at.append(time.monotonic() - began)
+                    at[name] = time.monotonic() - began
                 if over.is_set():
                     break
         finally:
@@ -341,30 +352,33 @@ class _Bench:
         return handle
 
     @contextmanager
-    def _killing(self, count: int, seconds: float) -> Iterator[None]:
-        """Executors are killed at regular times, each of those that are there then."""
+    def _killing(self, count: int, seconds: float) -> Iterator[list[str]]:
+        """Executors are killed at regular times, each of those that are there then; those that
+        were killed."""
+        killed: list[str] = []
         timers = [
-            threading.Timer(seconds * (number + 1) / (count + 1), self._kill_one)
+            threading.Timer(seconds * (number + 1) / (count + 1), self._kill_one, (killed,))
             for number in range(count)
         ]
         for timer in timers:
             timer.daemon = True
             timer.start()
         try:
-            yield
+            yield killed
         finally:
             for timer in timers:
                 timer.cancel()
             for timer in timers:
                 timer.join()
 
-    def _kill_one(self) -> None:
+    def _kill_one(self, killed: list[str]) -> None:
         from headway.spark.executors import list_executors
 
         executors = list_executors(self._spark)
         if executors:
             with suppress(HeadwayError):
                 kill_executor(self._spark.sparkContext.applicationId, executors[-1].id)
+                killed.append(executors[-1].id)
 
     def _await_executors(self) -> None:
         """All executors and their workers are there before a measurement begins."""
@@ -406,6 +420,7 @@ class _Bench:
             "on_spark_over_shortest_first": _mean(calm.values(), SHORTEST_FIRST, OURS_ON_SPARK),
             "over_shortest_first_with_failures": _mean(failed, SHORTEST_FIRST),
             "over_datapath_with_failures": _mean(failed, DATAPATH),
+            "kills_that_struck": dict(self._struck),
             "lowest_ratio": lowest,
             "lowest_ratio_to_datapath_on_our_engine": min(
                 _over(counts, DATAPATH_HERE) for counts in (*calm.values(), *by_deadline.values())
