@@ -101,7 +101,10 @@ class Session:
         """`workers` of another session are used, and left to it."""
         from headway.spark.engine import SparkEngine
         from headway.spark.remembered import ImportedPlans
+        from headway.spark.tree_text import make_ready_to_plan
 
+        # While tables are being read, and workers come up.
+        start_daemons({"headway-ready": make_ready_to_plan}, 1)
         self.spark = spark
         self.settings = settings
         self.store: ReliableStore = open_store(settings.store.url)
@@ -278,9 +281,9 @@ class Session:
         when there is a new one. `take_over` even from a driver that may still be there, which then
         cannot go on. With `unchecked`, tables whose files only Spark can read are believed to be
         the same."""
-        from headway.spark.tree_text import make_ready
+        from headway.spark.tree_text import make_ready_to_resume
 
-        start_daemons({"headway-ready": make_ready}, 1)  # beside the planning
+        start_daemons({"headway-ready": make_ready_to_resume}, 1)  # beside the planning
         run = Run.open(self.store, run_id)
         resume = partial(self._resume, run, deadline, take_over, unchecked)
         return taken_from_driver(run, resume) if take_over else resume()

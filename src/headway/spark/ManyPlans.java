@@ -86,6 +86,7 @@ public final class ManyPlans {
         private final Future[] seen;
         private final java.util.List made = new java.util.ArrayList();
         private final java.util.Map known = new java.util.concurrent.ConcurrentHashMap();
+        private final java.util.Set neverBlank = java.util.concurrent.ConcurrentHashMap.newKeySet();
         private volatile int acting = Integer.MAX_VALUE;
         private int begun = 0;
 
@@ -220,6 +221,9 @@ public final class ManyPlans {
                 Blanking blanking = new Blanking(fixed);
                 final LogicalPlan blank =
                     (LogicalPlan) parsed.transformAllExpressionsWithSubqueries(blanking);
+                if (fixed.addAll(blanking.seenIn(neverBlank))) {
+                    continue;  // what another query was found to need
+                }
                 FutureTask own = new FutureTask(new Callable() {
                     public Object call() {
                         Form form = newForm(blank);
@@ -238,6 +242,7 @@ public final class ManyPlans {
                     return null;
                 }
                 if (form.isPlain && fixed.addAll(form.fixed)) {
+                    neverBlank.addAll(blanking.onlyPlaces(form.fixed));
                     continue;
                 }
                 java.util.List constants =
@@ -506,14 +511,15 @@ public final class ManyPlans {
             if (!isDefinedAt(expression)) {
                 return otherwise.apply(expression);
             }
-            return ((TreeNode) expression).mapChildren(new scala.runtime.AbstractFunction1() {
+            final TreeNode comparison = (TreeNode) expression;
+            return comparison.mapChildren(new scala.runtime.AbstractFunction1() {
                 public Object apply(Object side) {
-                    return changed(side);
+                    return changed(side, comparison);
                 }
             });
         }
 
-        abstract Object changed(Object side);
+        abstract Object changed(Object side, TreeNode comparison);
 
         static boolean isComparison(Object expression) {
             return expression instanceof EqualTo || expression instanceof LessThan
@@ -525,11 +531,50 @@ public final class ManyPlans {
     /** Puts blanks in place of constants: equal constants of a query get the same one. */
     private static final class Blanking extends Comparing {
         private final java.util.Map numbers = new java.util.LinkedHashMap();
+        private final java.util.Map places = new java.util.HashMap();
         private final java.util.Set fixed;
 
         /** Constants with numbers that are `fixed` stay. */
         Blanking(java.util.Set fixed) {
-            this.fixed = fixed;
+            this.fixed = new java.util.HashSet(fixed);
+        }
+
+        /** The numbers of constants that stand in one of these places. */
+        java.util.Set seenIn(java.util.Set wanted) {
+            java.util.Set found = new java.util.HashSet();
+            java.util.Iterator each = numbers.values().iterator();
+            while (each.hasNext()) {
+                Object number = each.next();
+                if (!java.util.Collections.disjoint((java.util.Set) places.get(number), wanted)) {
+                    found.add(number);
+                }
+            }
+            return found;
+        }
+
+        /** The places of constants with these numbers, where they have no other. */
+        java.util.Set onlyPlaces(java.util.Set wanted) {
+            java.util.Set found = new java.util.HashSet();
+            java.util.Iterator each = wanted.iterator();
+            while (each.hasNext()) {
+                java.util.Set there = (java.util.Set) places.get(each.next());
+                if (there.size() == 1) {
+                    found.addAll(there);
+                }
+            }
+            return found;
+        }
+
+        /** What a constant is compared with, and how. */
+        private static String place(TreeNode comparison, Object constant) {
+            StringBuilder text = new StringBuilder(comparison.nodeName());
+            scala.collection.Seq sides = comparison.children();
+            for (int i = 0; i < sides.length(); i++) {
+                if (!(sides.apply(i) instanceof Literal)) {
+                    text.append(' ').append(sides.apply(i));
+                }
+            }
+            return text.append(' ').append(((Literal) constant).dataType()).toString();
         }
 
         public boolean isDefinedAt(Object expression) {
@@ -552,7 +597,7 @@ public final class ManyPlans {
                 && ((UnresolvedFunction) expression).nameParts().apply(0).equals("between");
         }
 
-        Object changed(Object side) {
+        Object changed(Object side, TreeNode comparison) {
             if (!(side instanceof Literal) || ((Literal) side).value() == null) {
                 return side;
             }
@@ -560,7 +605,9 @@ public final class ManyPlans {
             if (number == null) {
                 number = Integer.valueOf(numbers.size());
                 numbers.put(side, number);
+                places.put(number, new java.util.HashSet());
             }
+            ((java.util.Set) places.get(number)).add(place(comparison, side));
             return fixed.contains(number)
                 ? side : new Blank(number.intValue(), ((Literal) side).dataType(), false);
         }
@@ -605,13 +652,16 @@ public final class ManyPlans {
                 && (isIn ? found.size() > 1 && isColumn(sides.apply(0)) : found.size() == 1);
         }
 
-        /** The second is one within BETWEEN. */
+        /** The second is one within BETWEEN, the third is of IN and casts nothing. */
         private boolean isColumn(Object side) {
             return side instanceof AttributeReference
                 && columns.contains(((AttributeReference) side).exprId())
                 && !((AttributeReference) side).metadata().contains(PADDED)
                 || side instanceof CommonExpressionRef
-                && columns.contains(((CommonExpressionRef) side).id());
+                && columns.contains(((CommonExpressionRef) side).id())
+                || side instanceof Cast
+                && ((Cast) side).child().dataType().equals(((Cast) side).dataType())
+                && isColumn(((Cast) side).child());
         }
 
         /** Of a type whose values have a text. */
@@ -626,7 +676,7 @@ public final class ManyPlans {
                 || type instanceof org.apache.spark.sql.types.DecimalType);
         }
 
-        Object changed(Object side) {
+        Object changed(Object side, TreeNode comparison) {
             if (!isBlank(side)) {
                 return side;
             }

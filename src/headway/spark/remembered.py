@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -43,7 +43,7 @@ _AHEAD = 12
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    plan: Handle
+    plan: Callable[[], Handle]
     analysed: Analysed
     imported: ImportedPlan
 
@@ -74,10 +74,10 @@ class ImportedPlans:
     def get(self, frame: DataFrame) -> ImportedPlan:
         """As `import_plan`; PlanNotImportable is raised again every time."""
         plan, analysed = analyse(frame)
-        known = self._recalled(plan, analysed)
+        known = self._recalled(lambda: plan, analysed)
         if known is None:
             known = import_analysed(frame.sparkSession, plan, analysed, self._sources())
-            self._remember(plan, analysed, known)
+            self._remember(lambda: plan, analysed, known)
         return known
 
     def get_all(
@@ -111,7 +111,8 @@ class ImportedPlans:
         except Exception as error:  # noqa: BLE001 - the text's own, whatever it is
             return error
         if found is not None and found.number not in plans:
-            known = self._recalled(work.analysed(found.number), with_carried(found.analysed))
+            form = partial(work.analysed, found.number)
+            known = self._recalled(form, with_carried(found.analysed))
             plans[found.number] = known
             if known is None:
                 try:
@@ -161,7 +162,7 @@ class ImportedPlans:
                 found = read_plan(spark, tree, deterministic, analysed, self._sources())
         except PlanNotImportable as error:
             return error
-        self._remember(work.analysed(asked.number), analysed, found)
+        self._remember(cache(partial(work.analysed, asked.number)), analysed, found)
         return found
 
     def _with_constants(
@@ -183,14 +184,16 @@ class ImportedPlans:
                 self._filled.popitem(last=False)
         return made
 
-    def _recalled(self, plan: Handle, analysed: Analysed) -> ImportedPlan | None:
+    def _recalled(self, plan: Callable[[], Handle], analysed: Analysed) -> ImportedPlan | None:
         with self._lock:
             known = self._known.get(_key(analysed)) if _is_lasting(analysed) else None
-        if known is not None and known.is_like(analysed) and plan.sameResult(known.plan):
+        if known is not None and known.is_like(analysed) and plan().sameResult(known.plan()):
             return known.imported
         return None
 
-    def _remember(self, plan: Handle, analysed: Analysed, imported: ImportedPlan) -> None:
+    def _remember(
+        self, plan: Callable[[], Handle], analysed: Analysed, imported: ImportedPlan
+    ) -> None:
         if _is_lasting(analysed):
             with self._lock:
                 self._known[_key(analysed)] = _Known(plan, analysed, imported)

@@ -194,8 +194,13 @@ def rows_in_file(physical: Any) -> str:
     return str(_object(_RUNNING).file(physical))
 
 
-def make_ready() -> None:
-    """Compiles what reads running queries and opens states, which takes a moment the first time."""
+def make_ready_to_plan() -> None:
+    """Compiles what reads plans, which takes a moment the first time."""
+    _object(_MANY)
+
+
+def make_ready_to_resume() -> None:
+    """The same of what reads running queries, and opens states."""
     _object(_RUNNING)
 
 
