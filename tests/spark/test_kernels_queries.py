@@ -96,7 +96,8 @@ def awkward_values(rng: random.Random) -> dict[str, Callable[[], Any]]:
     return {
         "g": lambda: rng.choice((0.0, -0.0, nan, 1.5, None)),
         "i": lambda: rng.choice((rng.randint(-9, 9), 2**31 - 1, -(2**31))),
-        "k": lambda: rng.choice((rng.randint(-9, 9), 2**53 + 1, -(2**55))),
+        # Spark adds them up as doubles: an average that all but cancels depends on their order.
+        "k": lambda: rng.choice((rng.randint(-9, 9), 2**53 + 1, 2**55)),
         "b": lambda: 2**63 - 1,
         "a": lambda: decimal(rng.randint(1, 7), 2),
         "e": lambda: decimal(rng.choice((3, 20, 33)), 18),

@@ -205,7 +205,7 @@ class _Bench:
         by_deadline["1"] = {each: calm[workloads[-1].name][each] for each in by_deadline["2"]}
         without = {
             workload.name: {
-                part: self.goodput(workload, OURS, policy=policy, deadline=workload.deadline / 2)
+                part: self.goodput(workload, OURS, policy=policy, deadline=workload.deadline / 4)
                 for part, policy in _ablations().items()
             }
             for workload in workloads
@@ -288,6 +288,8 @@ class _Bench:
         policy: Policy | None,
     ) -> _Run:
         planning = None
+        for session in (self._session, self._plain):
+            session.forget_plans()  # as those of a batch that comes for the first time
         with self._killing(failures, seconds) as killed:
             if technique == SHORTEST_FIRST:
                 done, rows = self._shortest_first(workload, seconds)

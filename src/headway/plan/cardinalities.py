@@ -281,14 +281,16 @@ def _of_field(column: Column, known: ColumnStatistics | None, rows: float) -> Co
     if known is None or rows <= 0:
         return replace(made, distinct=max(rows, 1.0))
     low, high = known.low, known.high
+    # A dictionary's codes take as many bits as tell its values apart.
+    codes = 2.0 ** min(8 * known.bytes / rows, 40.0) if known.bytes else rows
     distinct = rows
     if low is not None and high is not None and column.type in (*_WIDTHS,):
         # Whole numbers and dates take at most as many values as there are between the extremes.
         whole = column.type not in ("float", "double", "timestamp", "timestamp_ntz")
         distinct = min(rows, high - low + 1) if whole else rows
+    elif column.type.startswith("decimal"):
+        distinct = min(rows, codes)
     elif column.type == "string":
-        # A dictionary's codes take as many bits as tell its values apart.
-        codes = 2.0 ** min(8 * known.bytes / rows, 40.0) if known.bytes else rows
         distinct = max(min(rows**0.6, codes), 1.0)
     in_file = column.type == "string" and known.bytes
     width = max(known.bytes / rows, _CODED_WIDTH) if in_file else made.width

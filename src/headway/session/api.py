@@ -402,6 +402,12 @@ class Session:
             ),
         )
 
+    def forget_plans(self) -> None:
+        """Queries that come again are planned as new ones."""
+        from headway.spark.remembered import ImportedPlans
+
+        self._imported, self._shapes = ImportedPlans(), Shapes()
+
     def _known_counts(self) -> Mapping[str, float]:
         return self._observations.known() if self._observations is not None else {}
 

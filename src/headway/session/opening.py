@@ -53,6 +53,8 @@ class OpenStates:
             for name, kept in new.items():
                 table = tables.get(name)
                 rows = state_rows(self._spark, self._run, kept, table, self._beside)
+                if kept.bytes <= _SMALL_SIZE:
+                    rows = rows.coalesce(1)  # one task does it all: nothing is shuffled
                 read_again = kept.bytes > _SMALL_SIZE if self._many else name in twice
                 if read_again and (self._many or table is None):
                     rows = rows.persist()

@@ -29,7 +29,8 @@ SPARK_RATES = Work(
     rows_routed=2.5e-8,
     rows_grouped=4.0e-7,
     rows_kept=1.5e-6,
-    queries=0.25,
+    rows_read=1.5e-6,
+    queries=0.35,
 )
 PIPELINED_RATES = Work(
     steps=0.1,
@@ -41,6 +42,7 @@ PIPELINED_RATES = Work(
     rows_routed=5.0e-9,
     rows_grouped=8.0e-8,
     rows_kept=4.0e-7,
+    rows_read=6.0e-8,
     queries=0.06,
 )
 

@@ -25,7 +25,9 @@ class Work:
     """A row counts once for every class it is offered to."""
     rows_grouped: float = 0.0
     rows_kept: float = 0.0
-    """Of shared results, written and read again."""
+    """Of shared results."""
+    rows_read: float = 0.0
+    """Of shared results, by each query that is finished from them: all rows, to find its own."""
     queries: float = 0.0
     """Queries finished from a shared result."""
 

@@ -208,7 +208,9 @@ def walk_chain(planned: PlannedChain) -> tuple[Work, list[Reached]]:
         routed = root * fan_out * any_of([surviving[n] for n in members])
         groups = max(expected[n].groups for n in members) * len(members)
         kept = min(routed, groups) if chain.grouped else routed
-        total += Work(rows_routed=rows, rows_grouped=routed if chain.grouped else 0, rows_kept=kept)
+        grouped = routed if chain.grouped else 0
+        read = kept * len(chain.seats)
+        total += Work(rows_routed=rows, rows_grouped=grouped, rows_kept=kept, rows_read=read)
     return total, reached
 
 

@@ -224,10 +224,15 @@ public final class RunningPlan {
                 org.apache.spark.sql.catalyst.plans.logical.Statistics.apply$default$3(),
                 false);
         org.apache.spark.sql.classic.SparkSession session = frame.queryExecution().sparkSession();
+        org.apache.spark.sql.catalyst.plans.physical.Partitioning partitioning =
+            read.getNumPartitions() == 1
+                ? (org.apache.spark.sql.catalyst.plans.physical.Partitioning)
+                    org.apache.spark.sql.catalyst.plans.physical.SinglePartition$.MODULE$
+                : org.apache.spark.sql.execution.LogicalRDD.apply$default$3();
         LogicalPlan leaf = new org.apache.spark.sql.execution.LogicalRDD(
             frame.queryExecution().analyzed().output(),
             read,
-            org.apache.spark.sql.execution.LogicalRDD.apply$default$3(),
+            partitioning,
             org.apache.spark.sql.execution.LogicalRDD.apply$default$4(),
             false,
             scala.Option.empty(),
