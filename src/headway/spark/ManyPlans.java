@@ -44,10 +44,11 @@ import org.apache.spark.sql.types.DataTypes;
  */
 public final class ManyPlans {
 
-    private static final int AHEAD = 8;
+    private static final int AHEAD = 16;
     private static final String MARK = "headway blank";
+    /** More than there are cores: some wait for the form that another one is making. */
     private static final int MOST_THREADS =
-        Math.max(2, Math.min(8, Runtime.getRuntime().availableProcessors()));
+        Math.max(4, Math.min(12, 2 * Runtime.getRuntime().availableProcessors()));
     private static final ThreadPoolExecutor THREADS = new ThreadPoolExecutor(
         MOST_THREADS, MOST_THREADS, 10L, java.util.concurrent.TimeUnit.SECONDS,
         new java.util.concurrent.LinkedBlockingQueue(),
