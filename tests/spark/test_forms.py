@@ -11,9 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headway.base.errors import WrongSql, WrongUsage
 from headway.session import Session
-from headway.spark.catalyst import import_plan
+from headway.spark.catalyst import IMPORTED_SETTINGS, import_plan
 from headway.spark.frames import frame_of
 from headway.spark.remembered import ImportedPlans
+from headway.spark.tree_text import PlannedTogether
 from headway.workloads import WORKLOADS
 from headway.workloads.batches import high_share, low_share, regular_share
 
@@ -56,6 +57,15 @@ def test_one_form_serves_its_queries(workload_session: Callable[[str], SparkSess
     again = list(plans.get_all(workload_session("tpcds"), texts, forms=True))
     before = list(plans._filled.values())
     assert all(any(seen.imported is each for each in before) for seen in again)
+
+
+def test_constants_that_spark_has_to_see_are_found_once(things: SparkSession) -> None:
+    """Other queries of a batch have them in their forms from the start, but for those that are
+    looked at before that is known."""
+    texts = [f"SELECT n AS n{i} FROM things WHERE price < {i}" for i in range(60)]
+    work = PlannedTogether(things._jsparkSession, texts, IMPORTED_SETTINGS, forms=True)
+    found = [work.about(number) for number in range(len(texts))]
+    assert max(form.number for form in found if form is not None) < 1.5 * len(texts)
 
 
 CASES: dict[str, tuple[str, Sequence[Sequence[object]]]] = {

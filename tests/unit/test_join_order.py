@@ -303,11 +303,14 @@ def test_composite_keys_in_an_order() -> None:
     assert {"lines", "offers"} <= names(linked)
 
 
-def test_texts_of_a_dictionary_have_as_many_values_as_its_codes_tell_apart() -> None:
-    scan = table("t", s="string", u="string")
+def test_what_has_a_dictionary_has_as_many_values_as_its_codes_tell_apart() -> None:
+    scan = table("t", s="string", u="string", d="decimal(5,2)", e="decimal(38,2)")
+    codes = ColumnStatistics(bytes=1_000_000 * 3 // 8)  # of three bits
     columns = {
-        "s": ColumnStatistics(bytes=1_000_000 * 3 // 8),  # codes of three bits
+        "s": codes,
         "u": ColumnStatistics(bytes=1_000_000 * 30),
+        "d": codes,
+        "e": ColumnStatistics(bytes=1_000_000 * 16),
     }
     found = TableStatistics(1_000_000, 31_000_000, columns)
 
@@ -317,6 +320,8 @@ def test_texts_of_a_dictionary_have_as_many_values_as_its_codes_tell_apart() -> 
 
     assert groups("s") == pytest.approx(8)
     assert groups("u") == pytest.approx(1_000_000**0.6)
+    assert groups("d") == pytest.approx(8)
+    assert groups("e") == pytest.approx(1_000_000)
 
 
 def test_a_union_of_keys_has_no_domain() -> None:

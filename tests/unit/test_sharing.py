@@ -167,6 +167,15 @@ def test_a_join_that_is_there_costs_only_the_rows_that_are_added() -> None:
     assert added.times(RATES) < alone.seconds / 2
 
 
+def test_every_query_reads_all_rows_of_its_chain() -> None:
+    plan = GlobalPlan(RATES)
+    for number in range(3):
+        plan.add(candidate(f"q{number}", query(number, "days")))
+    (planned,) = plan.chains
+    assert planned.work.rows_kept > 0
+    assert planned.work.rows_read == pytest.approx(3 * planned.work.rows_kept)
+
+
 def test_members_with_other_joins_pass() -> None:
     """One chain with every table once, whatever the queries join."""
     plan = GlobalPlan(RATES)

@@ -189,12 +189,12 @@ class _Bench:
 
     def measure(self, workloads: list[_Workload], options: BenchmarkOptions) -> dict[str, Any]:
         calm: dict[str, dict[str, int]] = {}
+        planning: dict[str, list[float]] = {}
         for workload in workloads:
             self.set_deadline(workload)
             found = {each: self.goodput(workload, each) for each in _TECHNIQUES}
             calm[workload.name] = {SHORTEST_FIRST: workload.shortest_first, **found}
-            for number in range(1, _PLANNED_TIMES):
-                self._done(workload, OURS, 0, workload.deadline, None, again=number)
+            planning[workload.name] = self._planning_of(workload)
         failing = {
             workload.name: {
                 str(count): {
@@ -228,12 +228,14 @@ class _Bench:
             for workload in workloads
         }
         measured = self._report(workloads, calm, failing, by_deadline, options)
+        measured["planning_share"] = max(map(statistics.median, planning.values()))
+        measured["planning_shares"] = planning
         measured["goodput_without"] = without
         measured["goodput_by_checkpoints"] = checkpoints
         return measured
 
     def _planning_of(self, workload: _Workload) -> list[float]:
-        """The share of the deadline that planning took, each time."""
+        """The share of the deadline that planning takes, several times."""
         runs = (
             self._done(workload, OURS, 0, workload.deadline, None, again=number)
             for number in range(_PLANNED_TIMES)
@@ -420,7 +422,6 @@ class _Bench:
         runs = [*calm.values(), *failed, *by_deadline.values()]
         lowest = min(_over(counts, base) for counts in runs for base in (SHORTEST_FIRST, DATAPATH))
         different = Counter(name for run in self._runs.values() for name in run.different)
-        planning = {workload.name: self._planning_of(workload) for workload in workloads}
         return {
             "benchmark": "batch",
             "scale": options.scale,
@@ -444,8 +445,6 @@ class _Bench:
             ),
             "rows_equal": not different,
             "different": dict(different),
-            "planning_share": max(statistics.median(each) for each in planning.values()),
-            "planning_shares": planning,
             "planning_share_with_failures": max(
                 run.planning or 0.0 for run in self._runs.values() if run.failures
             ),

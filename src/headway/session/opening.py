@@ -53,14 +53,18 @@ class OpenStates:
             for name, kept in new.items():
                 table = tables.get(name)
                 rows = state_rows(self._spark, self._run, kept, table, self._beside)
-                if kept.bytes <= _SMALL_SIZE:
-                    rows = rows.coalesce(1)  # one task does it all: nothing is shuffled
+                if self.reads_in_one_task(kept):
+                    rows = rows.coalesce(1)
                 read_again = kept.bytes > _SMALL_SIZE if self._many else name in twice
                 if read_again and (self._many or table is None):
                     rows = rows.persist()
                     self._held.append(rows)
                 self._rows[keys[name]] = rows
             return {name: self._rows[key] for name, key in keys.items()}
+
+    def reads_in_one_task(self, kept: KeptResult) -> bool:
+        """Many queries use all cores, and need not shuffle the few rows that each of them reads."""
+        return self._many and kept.bytes <= _SMALL_SIZE
 
     def close(self) -> None:
         with self._lock:
@@ -105,7 +109,9 @@ def frame_to_run(
                 kept = query.states[scan.state]
                 size = min(kept.bytes, _SMALL_SIZE) if kept.broadcast else kept.bytes
                 size = _UNKNOWN_SIZE if shares and not kept.broadcast else size
-                return sized_state(spark, rows[scan.state], scan.state, kept, size)
+                alone = states.reads_in_one_task(kept)
+                found = rows[scan.state]
+                return sized_state(spark, found, scan.state, kept, size, in_one_task=alone)
 
             frame = frame_of(
                 spark, query.plan, session_frames=query.session_frames, state_frames=open_one

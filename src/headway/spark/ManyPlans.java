@@ -537,13 +537,13 @@ public final class ManyPlans {
 
         /** Constants with numbers that are `fixed` stay. */
         Blanking(java.util.Set fixed) {
-            this.fixed = new java.util.HashSet(fixed);
+            this.fixed = fixed;
         }
 
         /** The numbers of constants that stand in one of these places. */
         java.util.Set seenIn(java.util.Set wanted) {
             java.util.Set found = new java.util.HashSet();
-            java.util.Iterator each = numbers.values().iterator();
+            java.util.Iterator each = places.keySet().iterator();
             while (each.hasNext()) {
                 Object number = each.next();
                 if (!java.util.Collections.disjoint((java.util.Set) places.get(number), wanted)) {

@@ -213,7 +213,8 @@ public final class RunningPlan {
      * The same rows for a plan that is to know how many they are: Spark cannot tell what a Python
      * function will read. `name` is that of the state; a running plan says it of this leaf.
      */
-    public static Object sized(Object dataset, String name, long bytes, long rows) {
+    public static Object sized(
+        Object dataset, String name, long bytes, long rows, boolean inOneTask) {
         org.apache.spark.sql.classic.Dataset frame = (org.apache.spark.sql.classic.Dataset) dataset;
         RDD read = frame.queryExecution().toRdd();
         read.setName(TreeText.STATE + name);
@@ -225,7 +226,7 @@ public final class RunningPlan {
                 false);
         org.apache.spark.sql.classic.SparkSession session = frame.queryExecution().sparkSession();
         org.apache.spark.sql.catalyst.plans.physical.Partitioning partitioning =
-            read.getNumPartitions() == 1
+            inOneTask && read.getNumPartitions() == 1
                 ? (org.apache.spark.sql.catalyst.plans.physical.Partitioning)
                     org.apache.spark.sql.catalyst.plans.physical.SinglePartition$.MODULE$
                 : org.apache.spark.sql.execution.LogicalRDD.apply$default$3();

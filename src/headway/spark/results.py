@@ -246,10 +246,17 @@ def state_rows(
 
 
 def sized_state(
-    spark: SparkSession, rows: DataFrame, name: str, kept: KeptResult, size: int
+    spark: SparkSession,
+    rows: DataFrame,
+    name: str,
+    kept: KeptResult,
+    size: int,
+    *,
+    in_one_task: bool = False,
 ) -> DataFrame:
     """Those rows under the name of their state, with a `size` for Spark to plan by."""
-    return DataFrame(sized(rows._jdf, name, max(1, size), max(0, kept.rows)), spark)
+    told = (name, max(1, size), max(0, kept.rows))
+    return DataFrame(sized(rows._jdf, *told, in_one_task=in_one_task), spark)
 
 
 def read_result(run: Run, kept: KeptResult) -> pa.Table:

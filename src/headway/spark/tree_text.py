@@ -204,9 +204,10 @@ def make_ready_to_resume() -> None:
     _object(_RUNNING)
 
 
-def sized(dataset: Any, name: str, size: int, rows: int) -> Any:
-    """The JVM's Dataset of a kept state, as one that Spark knows the size of."""
-    return _object(_RUNNING).sized(dataset, name, size, rows)
+def sized(dataset: Any, name: str, size: int, rows: int, *, in_one_task: bool) -> Any:
+    """The JVM's Dataset of a kept state, as one that Spark knows the size of. With `in_one_task`,
+    it does not shuffle rows of a single partition."""
+    return _object(_RUNNING).sized(dataset, name, size, rows, in_one_task)
 
 
 def _unpacked(text: Any) -> bytes:
