@@ -7,9 +7,12 @@ over here, with a line: the seconds it took and how it ended.
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -40,6 +43,7 @@ class Driver:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         self._send({**given, **{name.replace("_", ".", 1): v for name, v in settings.items()}})
 
@@ -78,8 +82,9 @@ class Driver:
         return msgspec.json.decode(line, type=Ended)
 
     def kill(self) -> None:
-        """SIGKILL. Its JVM ends with it."""
-        self._process.kill()
+        """SIGKILL, to its JVM as well: none of it is left at work, as on a machine that is lost."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def close(self) -> None:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.base.collecting import cycles_left_alone
 from headway.base.config import SETTINGS, Settings, load_settings
 from headway.base.daemons import start_daemons
-from headway.base.errors import (
-    HeadwayError,
-    PlanNotImportable,
-    WrongUsage,
-)
+from headway.base.errors import HeadwayError, WrongUsage
 from headway.session.batch_options import (
     batch_age,
     checked_options,
@@ -46,7 +41,6 @@ from headway.session.planning import (
     PlannedQuery,
     Shapes,
     tables_of,
-    without_plan,
 )
 from headway.session.preemption import forget, vacate_when_terminated
 from headway.session.present_tables import (
@@ -62,6 +56,7 @@ from headway.session.resuming import Resumed, known_rows, left_of
 from headway.session.reusing import ReusableStates
 from headway.session.runs import RunHandle
 from headway.session.sharing import shareable
+from headway.session.spark_plans import SparkPlans
 from headway.session.suspending import Suspension
 from headway.session.taking_up import (
     check_plans,
@@ -84,7 +79,6 @@ from headway.workloads.tables import find_tables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headway.spark.remembered import Seen
     from headway.spark.results import KeptResult
     from headway.storage import ReliableStore
 
@@ -100,7 +94,6 @@ class Session:
     ) -> None:
         """`workers` of another session are used, and left to it."""
         from headway.spark.engine import SparkEngine
-        from headway.spark.remembered import ImportedPlans
         from headway.spark.tree_text import make_ready_to_plan
 
         # While tables are being read, and workers come up.
@@ -108,7 +101,7 @@ class Session:
         self.spark = spark
         self.settings = settings
         self.store: ReliableStore = open_store(settings.store.url)
-        self._imported = ImportedPlans()
+        self._plans = SparkPlans(spark)
         self._shapes = Shapes()
         self._own_workers = Workers(spark, settings) if workers is None else None
         self.workers = workers or self._own_workers or Workers(spark, settings)
@@ -404,9 +397,7 @@ class Session:
 
     def forget_plans(self) -> None:
         """Queries that come again are planned as new ones."""
-        from headway.spark.remembered import ImportedPlans
-
-        self._imported, self._shapes = ImportedPlans(), Shapes()
+        self._plans, self._shapes = SparkPlans(self.spark), Shapes()
 
     def _known_counts(self) -> Mapping[str, float]:
         return self._observations.known() if self._observations is not None else {}
@@ -466,7 +457,7 @@ class Session:
         With `forms`, they are planned as those of a batch.
         """
         planned: list[PlannedQuery] = []
-        for query in self._imported_plans(self._asked(queries), act=act, forms=forms):
+        for query in self._plans.imported(self._asked(queries), act=act, forms=forms):
             planned.append(self._with_engine(query))
             if act and planned[-1].engine == PIPELINED:
                 self.workers.start_soon()  # beside the planning of the others
@@ -478,7 +469,7 @@ class Session:
         if self.settings.engine.name != SPARK:
             self.workers.start_soon()
         planned: list[PlannedQuery] = []
-        for query in self._imported_plans(asked, act=True, forms=True):
+        for query in self._plans.imported(asked, act=True, forms=True):
             found = query.imported
             if found is not None:
                 query = replace(query, plan=found.plan, session_frames=found.frames)
@@ -492,65 +483,10 @@ class Session:
             raise WrongUsage("there is no query to run")
         return named_apart(asked)
 
-    def _imported_plans(
-        self, queries: list[Query], *, act: bool, forms: bool = False
-    ) -> Iterator[PlannedQuery]:
-        """Texts that only read are planned side by side; Spark sees one after the other of those
-        that may change what the next ones mean. With `forms`, queries that differ in constants
-        alone get their plans at once."""
-        left = queries
-        while left:
-            texts = [query.sql for query in takewhile(_is_planned_beside, left)]
-            count = 0
-            if forms or len(texts) > 1:
-                for query, seen in zip(
-                    left, self._imported.get_all(self.spark, texts, forms=forms), strict=False
-                ):
-                    yield self._seen(query, seen)
-                    count += 1
-            if count < len(left) and (count < len(texts) or not texts):
-                yield self._with_import(self._analysed(left[count], act=act))
-                count += 1
-            left = left[count:]
-
     def _query(self, item: Any) -> Query:
         if isinstance(item, Query):
             return item
         return self.sql(item) if isinstance(item, str) else self.dataframe(item)
-
-    def _analysed(self, query: Query, *, act: bool) -> PlannedQuery:
-        from headway.spark.catalyst import is_action
-        from headway.spark.errors import named_error
-
-        asked = _to_plan(query)
-        try:
-            if not act and query.frame is None and is_action(self.spark, query.sql):
-                raise WrongUsage(
-                    f"{query.name} is a command, which Spark runs as soon as it sees it",
-                    hint="explain the query inside it",
-                )
-            frame = query.frame if query.frame is not None else self.spark.sql(query.sql)
-        except Exception as error:  # noqa: BLE001 - named, and carried by the query alone
-            return replace(asked, error=named_error(error))
-        return replace(asked, given=frame)
-
-    def _with_import(self, query: PlannedQuery) -> PlannedQuery:
-        if query.frame is None:
-            return query
-        try:
-            return replace(query, imported=self._imported.get(query.frame))
-        except PlanNotImportable as error:
-            return without_plan(query, error)
-
-    def _seen(self, query: Query, seen: Seen) -> PlannedQuery:
-        from headway.spark.errors import named_error
-
-        asked = replace(_to_plan(query), given=seen.frame, imported=seen.imported)
-        if seen.error is None:
-            return asked
-        if isinstance(seen.error, PlanNotImportable):
-            return without_plan(asked, seen.error)
-        return replace(asked, error=named_error(seen.error))
 
     def _with_engine(self, query: PlannedQuery) -> PlannedQuery:
         if query.imported is None:
@@ -604,19 +540,6 @@ def open_session(
     given = {known.get(name, name): str(value) for name, value in settings.items()}
     found = load_settings(spark_conf=_spark_conf(spark), command_line=given)
     return Session(spark, found, workers)
-
-
-def _to_plan(query: Query) -> PlannedQuery:
-    return PlannedQuery(
-        query.name, query.sql, None, deadline=query.deadline, priority=query.priority
-    )
-
-
-def _is_planned_beside(query: Query) -> bool:
-    """Whether it is a text that can be planned beside others; some of those may still act."""
-    from headway.spark.tree_text import PlannedTogether
-
-    return query.frame is None and PlannedTogether.takes(query.sql)
 
 
 def _let_go(paused: Iterable[RunHandle], holder: str) -> None:
