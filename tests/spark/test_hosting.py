@@ -205,7 +205,6 @@ def check_scenario(told: dict[str, Any]) -> None:
     assert told["executors"] == ["0", "1"] and told["workers"] == ["w1", "w2"]
     assert told["jvms"] == 2 and told["bind_hosts"] == ["127.0.0.1"]
     assert told["slots_free"] and told["slots_free_again"]
-    assert told["death_seconds"] < 0.5
     assert told["replacement_executor_is_new"] and told["same_executor"]
     assert told["paused_is_ended"]
     assert told["misplaced"] == [2, None] and told["left_after_spark"] == []

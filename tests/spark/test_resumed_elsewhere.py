@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
-from headway.base.errors import PlanNotResumable, TableChanged, TableNotFound
+import headway.storage.runs
+from headway.base.errors import PlanNotResumable, StoreConflict, TableChanged, TableNotFound
 from headway.session import Session
 from headway.session import session as headway_session
-from headway.storage import Run
+from headway.session.attending import Attendant
+from headway.session.opening import OpenStates
+from headway.session.resuming import IMAGE
+from headway.spark.results import KeptResult
+from headway.storage import QueryRecord, Run, new_manifest, this_process
 from headway.testing.suspensions import (
     ATTEMPTS,
     NOW,
@@ -36,7 +44,7 @@ group by 1 order by 1
 """
 """What is left of it once the sums are there reads the table a second time."""
 
-Elsewhere = Callable[[Path], Session]
+Elsewhere = Callable[..., Session]
 
 
 @pytest.fixture
@@ -44,8 +52,8 @@ def at(spark: SparkSession, tmp_path: Path) -> Iterator[Elsewhere]:
     """Sessions apart, each with the view `numbers` over a folder of its own."""
     opened = []
 
-    def make(folder: Path) -> Session:
-        given = {"store_url": str(tmp_path / "store"), "engine_name": "spark"}
+    def make(folder: Path, **settings: str) -> Session:
+        given = {"store_url": str(tmp_path / "store"), "engine_name": "spark", **settings}
         session = headway_session(spark.newSession(), **given)
         session.spark.read.parquet(str(folder)).createOrReplaceTempView("numbers")
         opened.append(session)
@@ -145,6 +153,84 @@ def test_what_nobody_could_resume_is_not_suspended(at: Elsewhere, tmp_path: Path
     handle.go_on()
     handle.wait()
     assert handle.arrow().num_rows == 2 * expected.num_rows
+
+
+def test_nothing_begins_anew_for_an_urgent_query(at: Elsewhere, tmp_path: Path) -> None:
+    """It goes on beside."""
+    session = at(write_numbers(tmp_path / "numbers"))
+    handle = session.run(session.dataframe(doubled(session.spark.sql(TEXT)), name="twice"))
+    assert await_stages(handle, 1)
+    urgent = session.run("select count(*) as n from numbers", urgent=True)
+    urgent.wait()
+    assert urgent.arrow().to_pylist() == [{"n": ROWS}]
+    handle.wait()
+    kinds = [event.kind for event in Run.open(session.store, handle.id).events()]
+    assert "paused" not in kinds and kinds.count("query_started") == 1
+
+
+def test_commands_given_as_frames_are_commands(at: Elsewhere, tmp_path: Path) -> None:
+    """Spark has done what they say, and nobody does it again."""
+    session = at(write_numbers(tmp_path / "numbers"))
+    frame = session.spark.sql("show tables")
+    (planned,) = session.plan(session.dataframe(frame, name="tables"))
+    assert planned.command
+
+
+def test_a_preemption_keeps_what_can_be_kept(at: Elsewhere, tmp_path: Path) -> None:
+    """A query that nobody could resume does not cost the others what they have done."""
+    session = at(write_numbers(tmp_path / "numbers"), suspension_on_preemption="suspend")
+    bound = session.dataframe(doubled(session.spark.sql(TEXT)), name="twice")
+    for _ in range(ATTEMPTS):
+        handle = session.run([session.sql(TEXT, name="text"), bound])
+        assert await_stages(handle, 1)
+        session._preempted()
+        images = [event.data for event in handle._run.events() if event.kind == IMAGE]
+        handle.cancel()
+        handle.join()
+        if images and images[-1]["states"]:
+            return
+    raise AssertionError("nothing was ever kept")
+
+
+def test_a_frame_outlives_its_run(at: Elsewhere, tmp_path: Path) -> None:
+    """Spark remembers of a frame that it was stopped: it is the user's, and he may want more."""
+    session = at(write_numbers(tmp_path / "numbers"))
+    frame = session.spark.sql(TEXT)
+    expected = session.spark.sql(TEXT).toArrow()
+    handle = suspended(session, session.dataframe(frame, name="query"), 1)
+    assert frame.toArrow().equals(expected)
+    assert goes_on(session, handle.id).equals(expected)
+
+
+def test_a_driver_that_was_overtaken_ends(
+    at: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not go on giving signs of life, which are those of another."""
+    monkeypatch.setattr(sys.modules[Attendant.__module__], "BEAT_SECONDS", 0.2)
+    session = at(write_numbers(tmp_path / "numbers"))
+    handle = session.run(f"select count(*) as n from ({TEXT}) a cross join range(100000000000) b")
+    assert await_stages(handle, 1)
+    other = msgspec.structs.replace(this_process(), pid=1, started="another")
+    monkeypatch.setattr(headway.storage.runs, "this_process", lambda: other)
+    run = Run.open(session.store, handle.id)
+    run.take_over(len(run.events()))
+    with pytest.raises(StoreConflict, match="taken over"):
+        handle.wait(60)
+    assert handle.finished
+    assert Run.open(session.store, handle.id).driver() == other
+
+
+def test_states_without_rows_are_told_apart(at: Elsewhere, tmp_path: Path) -> None:
+    """They have no pieces, and may have other columns."""
+    session = at(write_numbers(tmp_path / "numbers"))
+    run = Run.create(session.store, new_manifest([QueryRecord("q", "select 1")]))
+    schemas = {"a": StructType().add("x", "long"), "b": StructType().add("y", "string")}
+    states = {name: KeptResult(0, 0, (), schema.json()) for name, schema in schemas.items()}
+    opened = OpenStates(session.spark, run)
+    found = opened.open(states, ())
+    assert {name: frame.schema for name, frame in found.items()} == schemas
+    assert opened.open(states, ())["a"] is found["a"]
+    opened.close()
 
 
 def test_a_data_frame_that_is_done_does_not_hold_up_the_others(

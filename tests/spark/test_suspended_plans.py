@@ -119,6 +119,13 @@ KINDS = {
         from (select f.g, f.k, max(named_struct('v', f.id, 'v', d.k)) as m
               from facts f join dims d on f.k = d.k group by f.g, f.k)
         group by g order by g""",
+    "constants": """
+        select n.name, count(*) as c, sum(s.s) as s
+        from (select g, k, sum(id) as s from facts group by g, k) s
+        join (select * from values (1, 'one', timestamp '2024-02-29 12:00:00', 1.50),
+                (2, null, null, -0.25), (5, 'five', timestamp '1850-01-01 00:00:00', null)
+              as n(g, name, at, d)) n on s.g = n.g
+        group by n.name order by n.name""",
     "rows without columns": "select count(*) as n from (select distinct k, g from facts)",
     "a broadcast table without columns": f"""
         select /*+ broadcast(d) */ count(*) as n from {HASHED} f cross join
@@ -319,3 +326,81 @@ def test_a_broadcast_table_does_not_stand_for_rows_that_it_lacks(session: Sessio
     handle = suspended(session, NULL_KEYS, 1)
     assert goes_on(session, handle.id).sort_by("what").equals(expected)
     assert resumed_with(session.store, handle.id), "it began anew"
+
+
+LAST = """
+with sums as (select g, k, sum(id) as s from facts group by g, k),
+    hashed as (
+        select /*+ broadcast(sums) */ f.g, sum(crc32(cast(f.id * e as string))) as h, sum(s) as s
+        from (select id, g, k, explode(sequence(1, 30)) as e from facts) f
+        join sums on f.g = sums.g and f.k = sums.k group by f.g)
+select /*+ broadcast(hashed) */ few.name, sum(h) as h, sum(s) as s
+from hashed join few on hashed.g = few.k group by few.name order by few.name
+"""
+"""The table `few` is joined last."""
+
+
+@pytest.mark.parametrize("broadcast", ["few", "hashed"])
+def test_a_cached_table_is_kept_as_it_is(
+    session: Session, spark: SparkSession, broadcast: str
+) -> None:
+    """No other session has it: its rows are a state of the query, in this session or another."""
+    few = session.spark.table("dims").where("k < 40").selectExpr("k", "upper(name) as name")
+    few = few.cache()
+    try:
+        assert few.count()
+        few.createOrReplaceTempView("few")
+        text = LAST.replace("broadcast(hashed)", f"broadcast({broadcast})")
+        expected = session.spark.sql(text).toArrow()
+        handle = suspended(session, text, 1)
+        few.unpersist(blocking=True)
+        given = {"store_url": session.store.url, "engine_name": "spark"}
+        with headway_session(spark.newSession(), **given) as other:
+            other.tables(Path(session.spark.table("facts").inputFiles()[0][5:]).parent)
+            assert goes_on(other, handle.id).equals(expected)
+        assert len(resumed_with(session.store, handle.id)) >= 2, "the sums, and the cached table"
+    finally:
+        few.unpersist()
+
+
+def test_rows_without_a_form_are_stopped_like_others(session: Session) -> None:
+    """What nobody can keep is the result alone."""
+    text = LAST.replace("order by few.name", "").replace(
+        "few.name,", "make_ym_interval(0, cast(max(few.k) as int)) as months,"
+    )
+    session.spark.table("dims").where("k < 40").createOrReplaceTempView("few")
+    rows = session.spark.sql(text).count()
+    handle = suspended(session, text, 1)
+    assert images_of(session, handle.id)[-1]["states"]
+    resumed = session.resume(handle.id)
+    resumed.wait()
+    assert resumed_with(session.store, handle.id), "it began anew"
+    assert resumed.progress()[0].rows == rows
+
+
+def test_parts_of_groups_are_not_counted_as_rows(session: Session) -> None:
+    handle = session.run(
+        "with s as (select g, count(*) as n from (select id, g, explode(sequence(1, 5)) from facts)"
+        " group by g) select /*+ merge(s) */ sum(crc32(cast(f.id * e as string)) + n) as h"
+        " from s join (select id, g, explode(sequence(1, 60)) as e from facts) f on s.g = f.g"
+    )
+    found = []
+    while not handle.finished:
+        stands = list(handle.standings().values())
+        states = [state for stand in stands for state in stand.standing.states.values()]
+        found += [state.rows for state in states if state.steps]
+        if found:
+            break
+        time.sleep(0.01)
+    handle.cancel()
+    assert found == [None], "40 groups, of which each task has some"
+
+
+def test_constants_are_read_without_a_task(session: Session) -> None:
+    tracker = session.spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup(None))
+    told = session.explain(
+        "select sum(a) from values (1, 'x'), (null, 'y') as t(a, b) where b > 'w'"
+    )
+    assert "Values" in told, told
+    assert set(tracker.getJobIdsForGroup(None)) == before

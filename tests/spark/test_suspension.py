@@ -31,6 +31,8 @@ from headway.session.resuming import IMAGE
 from headway.session.spark_keeper import SparkKeeper
 from headway.session.suspending import Suspension
 from headway.session.workers import Workers
+from headway.spark.adaptive import QueryWatch
+from headway.spark.running import stages_of
 from headway.storage import Run, list_runs, open_store
 from headway.testing.suspensions import (
     ATTEMPTS,
@@ -41,6 +43,7 @@ from headway.testing.suspensions import (
     goes_on,
     images_of,
     resumed_with,
+    running_of,
     suspend_after,
     suspended,
 )
@@ -100,6 +103,41 @@ def test_the_running_pipelines_are_finished_first(
     ((finished, total, seconds),) = image["progress"].values()
     assert 2 <= finished <= total and seconds > 0
     assert same_rows(goes_on(session, handle.id), session.spark.sql(QUERY).toArrow())
+
+
+LONG_TASKS = """
+select g % 10 as k, max(s) as s
+from (select id % 1000 as g, sum(crc32(cast(id as string))) as s
+      from range(0, 20000000, 1, 2) group by 1)
+group by 1
+"""
+
+
+def test_a_pipeline_is_running_though_none_of_its_tasks_has_ended(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark tells of a stage when one of its tasks ends, and all of these end at the same time."""
+    monkeypatch.setattr(sys.modules[SparkKeeper.__module__], "LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(sys.modules[SparkKeeper.__module__], "BEGIN_SECONDS", 1.0)
+    for _ in range(ATTEMPTS):
+        handle = session.run(LONG_TASKS)
+        while not (under_way := running_of(handle)):
+            time.sleep(0.01)
+        watch = under_way[0].watch
+        assert isinstance(watch, QueryWatch)
+        until = time.monotonic() + 60
+        while not stages_of(watch.frame).running and time.monotonic() < until:
+            time.sleep(0.01)
+        handle.suspend(Suspension(cheaper=False))
+        if Run.open(session.store, handle.id).summary().status == "suspended":
+            break
+    else:
+        raise AssertionError("the query was always quicker")
+    (image,) = images_of(session, handle.id)
+    ((finished, _, _),) = image["progress"].values()
+    assert finished >= 1 and image["states"], "it was not waited for"
+    assert same_rows(goes_on(session, handle.id), session.spark.sql(LONG_TASKS).toArrow())
+    assert resumed_with(session.store, handle.id), "it began anew"
 
 
 def test_a_query_that_is_about_to_end_is_let_to_its_end(

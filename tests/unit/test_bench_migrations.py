@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from headway.bench.migrations import HALF, Migration, Stopped, report_of
+import pytest
+
+from headway.bench.migrations import HALF, Migration, Stopped, Way, report_of
+from headway.bench.peers import middle_half
 
 
 def migration(
@@ -10,7 +13,7 @@ def migration(
     *,
     ratio: float = 0.5,
     point: float | None = HALF,
-    at_once: bool = False,
+    way: Way = "after pipelines",
     states: tuple[tuple[str, int], ...] = (("Aggregate", 1000),),
 ) -> Migration:
     return Migration(
@@ -29,30 +32,44 @@ def migration(
         rest=4.0 * ratio - 0.5,
         states=states,
         equal=True,
-        at_once=at_once,
+        way=way,
     )
 
 
-def stopped(*migrations: Migration, query: str = "", ended: float | None = None) -> Stopped:
-    return Stopped("spark", query, 4.0, 4, list(migrations), {}, ended)
+def stopped(
+    *migrations: Migration, query: str = "", ended: dict[Way, float] | None = None
+) -> Stopped:
+    return Stopped("spark", query, 4.0, 4, list(migrations), {}, ended or {})
 
 
 def test_queries_asked_at_half_of_their_time_are_told_apart() -> None:
     found = [
         migration("moved", ratio=0.6),
-        migration("moved", ratio=1.2, at_once=True),
+        migration("moved", ratio=0.5, way="cheapest"),
+        migration("moved", ratio=1.2, way="at once"),
         migration("dear", ratio=1.1),
-        migration("ended", ratio=1.3, at_once=True),
+        migration("dear", ratio=1.05, way="cheapest"),
+        migration("ended", ratio=0.9),
         migration("early", ratio=1.5, point=0.1),
-        migration("short", ratio=2.0, point=None, at_once=True),
+        migration("short", ratio=2.0, point=None, way="at once"),
     ]
-    report = report_of([stopped(*found), stopped(query="ended", ended=0.4)])
-    assert report["migrations"] == 6
-    assert report["queries_at_half"] == 3 and report["ended_at_half"] == 1
-    assert report["beats_restart_share"] == 2 / 3, "all but dear"
-    assert report["beats_restart_share_of_moved"] == 1 / 2
-    assert report["beats_restart_share_at_once"] == 0
-    assert report["beats_restart_share_ended_at_once"] == 1 / 3, "moved alone"
+    report = report_of([stopped(*found), stopped(query="ended", ended={"cheapest": 0.4})])
+    assert report["migrations"] == 8
+    assert report["beats_restart_share"] == 2 / 3, "all but dear, as the command is used"
+    half = report["at_half"]
+    assert half["cheapest"]["asked"] == 3 and half["cheapest"]["moved"] == 2
+    assert half["cheapest"]["moved_beat_restart"] == 1 / 2
+    assert half["after pipelines"]["beat_restart"] == 2 / 3
+    assert half["after pipelines"]["ratio_of_moved"] == pytest.approx(0.9)
+    assert half["at once"]["beat_restart"] == 0
+
+
+def test_restarts_are_measured_beside_the_stops() -> None:
+    query = stopped(migration("q", ratio=0.5), query="q", ended={"cheapest": 0.8})
+    query.compare_with(5.0)
+    assert query.alone == 5.0
+    assert query.migrations[0].ratio == pytest.approx(0.4)
+    assert query.ended_at_half == {"cheapest": pytest.approx(0.64)}
 
 
 def test_sizes_are_told_by_migration_and_by_state() -> None:
@@ -62,6 +79,12 @@ def test_sizes_are_told_by_migration_and_by_state() -> None:
     assert report["state_bytes_median"] == 1550 and report["state_bytes_max"] == 3100
     assert report["single_state_bytes_mean"] == 1550
     assert report["state_bytes_by_operator"]["Join"]["states"] == 1
+
+
+def test_what_is_rare_moves_no_overhead() -> None:
+    ratios = [1.0, 1.02, 0.98, 1.01, 0.99, 1.0, 1.0, 1.0]
+    found, error = middle_half([*ratios * 10, 5.0, 7.0])
+    assert found == pytest.approx(1.0, abs=0.005) and 0 < error < 0.01
 
 
 def test_nothing_was_long_enough() -> None:

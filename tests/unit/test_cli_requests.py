@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -70,6 +71,30 @@ def test_a_machine_is_not_free_while_a_run_goes_on(
         assert sorted(each["status"] for each in found["runs"]) == ["running", "suspended"]
     else:
         assert f"not free, as this could not be suspended: {going_on.run_id}" in told
+
+
+def test_a_process_that_drives_nothing_is_no_free_machine(
+    store: str, drive: Drive, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = drive(suspends)
+    assert cli.main(["vacate", "--store", store, "--driver", "1"]) == 2
+    told = capsys.readouterr()
+    assert "process 1 drives no run" in told.err and str(run.driver().pid) in told.err
+    assert run.summary().status == "running"
+
+
+def test_whoever_stops_waiting_has_asked_for_nothing(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run.create(open_store(store), new_manifest([QueryRecord("q", "SELECT 1")]))
+
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ask_until(run, Request("pause"), UNDER_WAY)
+    assert not open_requests(run)
 
 
 def test_what_nobody_waits_for_any_more_is_not_asked_for(store: str) -> None:

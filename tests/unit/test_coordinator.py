@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import itertools
+import sys
 
 from headway.lineage.names import ChannelId, TaskId
 from headway.lineage.records import ChannelRow, Lineage, Tables
@@ -515,12 +516,14 @@ def test_what_no_worker_holds_is_replayed_after_a_restart() -> None:
     assert isinstance(replay, Replay) and replay.output == first.task
 
 
-def test_an_event_takes_well_under_a_millisecond() -> None:
-    """Ten stages of eight channels. Best of three: the machine may be busy."""
-    assert min(_time_per_event() for _ in range(3)) < 0.002
+def test_an_event_takes_no_longer_when_much_is_done() -> None:
+    """Ten stages of eight channels; counted in calls, which no busy machine changes."""
+    calls = _calls_per_event()
+    early, late = calls[200:700], calls[-500:]
+    assert sum(late) < 1.5 * sum(early)
 
 
-def _time_per_event() -> float:
+def _calls_per_event() -> list[int]:
     stages = [Stage((Side(Feed.SHARED, (MIB,) * 400, keeps=False),), 8)]
     for number in range(1, 9):
         side = Side(Feed.EXCHANGE, (), number - 1, Partitioning.HASH, keeps=False)
@@ -532,8 +535,8 @@ def _time_per_event() -> float:
         commands += coordinator.handle(WorkerJoined(f"w{number}", ""))
     commands += coordinator.handle(Start())
     runs = [c for c in commands if isinstance(c, Send) and isinstance(c.message, Run)]
-    events, spent = 0, 0.0
-    while runs and events < 3000:
+    counted: list[int] = []
+    while runs and len(counted) < 3000:
         send = runs.pop(0)
         run = send.message
         assert isinstance(run, Run)
@@ -542,10 +545,12 @@ def _time_per_event() -> float:
             sizes = ()
         piece = "piece" if run.task.stage == 9 else None
         done = Done(run.task, run.epoch, sizes, 8, False, run.destinations, piece, piece is None)
-        start = time.perf_counter()
-        commands = coordinator.handle(Received(send.worker, done))
-        spent += time.perf_counter() - start
-        events += 1
+        calls = itertools.count()
+        sys.setprofile(lambda frame, what, argument, calls=calls: next(calls))
+        try:
+            commands = coordinator.handle(Received(send.worker, done))
+        finally:
+            sys.setprofile(None)
+        counted.append(next(calls))
         runs += [c for c in commands if isinstance(c, Send) and isinstance(c.message, Run)]
-    print(f"{events} events, {spent / events * 1000:.3f} ms each")
-    return spent / events
+    return counted

@@ -153,7 +153,7 @@ def test_large_frames_do_not_block_the_sender(noted: Noted) -> None:
     begun = time.monotonic()
     hub.tell("slow", StartQuery("q", Topology(()), program, "", ""))  # nobody reads it
     hub.send("slow", "q", Assign(ChannelId(0, 0), 1))
-    assert time.monotonic() - begun < 0.2
+    assert time.monotonic() - begun < 30.0, "it waited until its peer was given up"
     raw.settimeout(5.0)
     stream = raw.makefile("rb")
     seen = []
@@ -181,9 +181,7 @@ def test_a_closed_connection_is_noticed_at_once(hub: WorkerHub, noted: Noted) ->
         assert noted.next() == ("joined", "w1")
     finally:
         os.kill(pid, signal.SIGKILL)
-    killed = time.monotonic()
-    assert noted.next()[:2] == ("lost", "w1")
-    assert time.monotonic() - killed < 0.1
+    assert noted.next() == ("lost", "w1", "its connection closed"), "before its lease has ended"
     os.waitpid(pid, 0)
 
 
@@ -198,7 +196,7 @@ def test_a_silent_worker_is_lost_when_its_lease_ends(hub: WorkerHub, noted: Note
     os.kill(pid, signal.SIGSTOP)
     stopped = time.monotonic()
     assert noted.next()[:2] == ("lost", "w1")
-    assert 0.25 < time.monotonic() - stopped < 1.0
+    assert time.monotonic() - stopped > 0.25
     os.kill(pid, signal.SIGCONT)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     assert noted.nothing_more()

@@ -23,7 +23,7 @@ from headway.session.requests import Request, answer, answer_to, ask, take_reque
 from headway.session.resuming import Origin, QueryImage, known_rows
 from headway.session.reusing import ReusableStates
 from headway.session.snapshots import SnapshotPolicy, prospect
-from headway.session.suspending import Haste, Work, cheapest, moving_cost, suspend
+from headway.session.suspending import Haste, Suspension, Work, cheapest, moving_cost, suspend
 from headway.spark.results import KeptResult
 from headway.storage import QueryRecord, ReliableStore, Run, new_manifest
 from headway.testing.example_plans import parquet_table, table
@@ -52,8 +52,8 @@ class Keeper:
     def finished(self) -> int:
         return self.done
 
-    def settle(self, until: float | None, ended: Callable[[], bool]) -> None:
-        self.calls.append("settle")
+    def settle(self, until: float | None, ended: Callable[[], bool], *, to_its_end: bool) -> None:
+        self.calls.append("settle to its end" if to_its_end else "settle")
 
     def quiet(self, stop: Callable[[], None]) -> None:
         self.calls.append("quiet")
@@ -199,7 +199,7 @@ def test_a_query_is_stopped_whatever_happens(speed: StoreSpeed) -> None:
         try:
             suspend(
                 keeper,
-                True,
+                Suspension(),
                 None,
                 speed,
                 work(),
@@ -212,20 +212,26 @@ def test_a_query_is_stopped_whatever_happens(speed: StoreSpeed) -> None:
         assert keeper.calls[:2] == ["settle", "quiet"]
     assert len(stopped) == 2
     keeper = Keeper()
-    ended = suspend(keeper, True, None, speed, work(), lambda: None, lambda: True, Haste())
+    ended = suspend(keeper, Suspension(), None, speed, work(), lambda: None, lambda: True, Haste())
     assert ended is None and keeper.calls == ["settle"]
 
 
 def test_what_was_seen_counts_before_estimates() -> None:
-    newest = Standing(PLAN, {"new": HeldState(1, 1, seconds=5.0)}, 4, 5)
-    older = Standing(PLAN, {"old": HeldState(1, 1, seconds=3.5)}, 0, 5)
+    newest = Standing(PLAN, {"new": HeldState(1, 1, steps={1: 3.5, 2: 1.5})}, 4, 5)
+    older = Standing(PLAN, {"old": HeldState(1, 1, steps={1: 3.5})}, 0, 5)
     assert work(100.0).again(older, newest) == 1.5
+    both = {
+        "left": HeldState(1, 1, steps={1: 3.0}),
+        "right": HeldState(1, 1, steps={1: 3.0, 3: 0.2}),
+    }
+    in_common = Standing(PLAN, both, 0, 5)
+    assert work(100.0).again(in_common, newest) == pytest.approx(1.8), "step 1 was done once"
     unknown = Standing(PLAN, {"old": HeldState(1, 1)}, 2, 5)
     assert work(100.0).again(unknown, newest) == pytest.approx(50.0, rel=0.01)
 
 
 def test_rows_that_change_places_again_count_as_moving(speed: StoreSpeed) -> None:
-    state = HeldState(1, 50 * MIB, seconds=1.2)
+    state = HeldState(1, 50 * MIB, steps={1: 1.2})
     cost = moving_cost(Standing(PLAN, {"s": state}, 1, 2), speed, work())
     shuffled = Standing(PLAN, {"s": replace(state, moving_seconds=2.0)}, 1, 2)
     assert cost(shuffled) == pytest.approx(cost(Standing(PLAN, {"s": state}, 1, 2)) + 2.0)
@@ -234,18 +240,18 @@ def test_rows_that_change_places_again_count_as_moving(speed: StoreSpeed) -> Non
 class Proceeding(Keeper):
     """Its one state is large, and small from a look on."""
 
-    def __init__(self, small_from: int, seconds: float) -> None:
+    def __init__(self, small_from: int, seconds: float, done: int = 2) -> None:
         super().__init__()
-        self.small_from, self.seconds, self.looks = small_from, seconds, 0
+        self.small_from, self.seconds, self.looks, self.done = small_from, seconds, 0, done
 
     def finished(self) -> int:
         self.looks += 1
-        return 2 if self.looks >= self.small_from else 1
+        return self.done if self.looks >= self.small_from else 1
 
     def stand(self, without: Collection[str] = ()) -> Standing | None:
         small = self.looks >= self.small_from
-        state = HeldState(1, MIB if small else 40 * MIB, seconds=self.seconds)
-        return Standing(PLAN, {} if without else {"s": state}, 2 if small else 1, 3)
+        state = HeldState(1, MIB if small else 40 * MIB, steps={1: self.seconds})
+        return Standing(PLAN, {} if without else {"s": state}, self.done if small else 1, 5)
 
 
 def test_waiting_goes_on_while_it_takes_less_than_moving(
@@ -255,9 +261,12 @@ def test_waiting_goes_on_while_it_takes_less_than_moving(
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(module, "_RESUMING_SECONDS", 0.05)
 
-    def looks_of(keeper: Proceeding, within: float | None = None, *, wait: bool = True) -> int:
-        until = None if within is None else time.monotonic() + within
-        suspend(keeper, wait, until, speed, work(), lambda: None, lambda: False, Haste())
+    def looks_of(
+        keeper: Proceeding, within: float | None = None, *, wait: bool = True, cheaper: bool = True
+    ) -> int:
+        how = Suspension(wait, within, cheaper)
+        stop = lambda: None  # noqa: E731
+        suspend(keeper, how, how.until(), speed, work(60.0), stop, lambda: False, Haste())
         return keeper.looks
 
     assert looks_of(Proceeding(20, seconds=60.0)) in range(20, 30), "until there is little to move"
@@ -267,6 +276,34 @@ def test_waiting_goes_on_while_it_takes_less_than_moving(
     assert 0.4 <= time.monotonic() - began < 20.0, "as long as writing it and making it again takes"
     assert looks_of(Proceeding(10_000, seconds=60.0), within=1.0) < 10, "there is no time for that"
     assert looks_of(Proceeding(10_000, seconds=60.0), wait=False) < 10
+    told = Proceeding(10_000, seconds=60.0)
+    assert looks_of(told, cheaper=False) < 10, "but for those that are running"
+    assert told.calls[0] == "settle to its end"
+
+
+def test_what_is_nearly_done_is_waited_for_as_long_again(
+    speed: StoreSpeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock:
+        now = time.monotonic()
+
+        def monotonic(self) -> float:
+            return self.now
+
+        def sleep(self, seconds: float) -> None:
+            self.now += seconds
+
+    module = sys.modules[suspend.__module__]
+    monkeypatch.setattr(module, "_RESUMING_SECONDS", 3.0)
+
+    def waited(keeper: Proceeding) -> float:
+        monkeypatch.setattr(module, "time", clock := Clock())
+        began = clock.now
+        suspend(keeper, Suspension(), None, speed, work(60.0), lambda: None, lambda: False, Haste())
+        return clock.now - began
+
+    assert waited(Proceeding(20, seconds=0.0)) < 3.5, "from when it was asked"
+    assert 4.8 < waited(Proceeding(20, seconds=0.0, done=4)) < 5.5, "from when it was nearly done"
 
 
 def test_who_is_in_haste_ends_the_waiting(
@@ -277,7 +314,7 @@ def test_who_is_in_haste_ends_the_waiting(
     threading.Timer(0.2, haste.ask, [time.monotonic() + 30.0]).start()
     keeper = Proceeding(10_000, seconds=600.0)
     began = time.monotonic()
-    image = suspend(keeper, True, None, speed, work(), lambda: None, lambda: False, haste)
+    image = suspend(keeper, Suspension(), None, speed, work(), lambda: None, lambda: False, haste)
     assert time.monotonic() - began < 30.0, "it would have waited for a minute"
     assert image is not None and keeper.asked_until is not None, "the time that was said counts"
 
@@ -298,7 +335,7 @@ def test_moving_pays_when_little_is_held(speed: StoreSpeed) -> None:
     assert found.pays and found.left == pytest.approx(10.0)
     much = Standing(PLAN, {"s": HeldState(10, 2000 * MIB)}, 1, 2)
     assert not prospect(much, 10.0, 0.5, speed).pays
-    running = Standing(PLAN, {"s": HeldState(10, MIB, seconds=1.0)}, 1, 2)
+    running = Standing(PLAN, {"s": HeldState(10, MIB, steps={1: 1.0})}, 1, 2)
     found = prospect(running, 60.0, 0.02, speed)
     assert found.dropped == pytest.approx(59.0) and found.moving > 59.0
     assert found.left == 0.0, "fifty seconds were expected of it"
@@ -425,6 +462,21 @@ def test_what_has_no_content_is_not_offered(make_store: Stores) -> None:
     assert not ReusableStates(store).offer(run, [part])
 
 
+def test_requests_are_left_to_the_one_who_drives_the_run(make_store: Stores) -> None:
+    store = make_store("local")
+    former = Run.create(store, new_manifest([QueryRecord("q", "SELECT 1")]))
+    former.append("halting")
+    assert not former.overtaken()
+    other = Run.open(store, former.run_id)
+    other.take_over(1)
+    assert former.overtaken() and not other.overtaken()
+    ask(former, Request("tell"))
+    asked: list[str] = []
+    take_requests(former, lambda request: asked.append("former"))
+    take_requests(other, lambda request: asked.append("other"))
+    assert asked == ["other"]
+
+
 def test_requests_that_fail_are_answered(make_store: Stores) -> None:
     run = Run.create(make_store("local"), new_manifest([QueryRecord("q", "SELECT 1")]))
 
@@ -433,7 +485,11 @@ def test_requests_that_fail_are_answered(make_store: Stores) -> None:
 
     tokens = [ask(run, Request("pause")), ask(run, Request("tell"))]
     run.write_piece("requests/unknown", b'{"what": "dance"}')
+    path = run.store.url.removeprefix("file:") + f"/runs/{run.run_id}/pieces/requests"
+    ask(run, Request("tell", token="0damaged"))
+    Path(path, "0damaged").write_bytes(b"no piece")
     take_requests(run, act)
+    assert answer_to(run, "0damaged")["error"]["name"] == "STORE_CORRUPT"
     told = [answer_to(run, token)["error"] for token in (*tokens, "unknown")]
     assert [each["name"] for each in told] == ["STORE_FULL", "QUERY_FAILED", "WRONG_USAGE"]
     assert "a pipe that broke" in told[1]["message"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import fsspec
@@ -64,9 +63,7 @@ def test_a_very_large_file_is_sampled(tmp_path: Path) -> None:
     file = tmp_path / "large.csv"
     with file.open("wb") as stream:
         stream.truncate(4 * READ_WHOLE)
-    start = time.monotonic()
     before = fingerprint_file(str(file))
-    assert time.monotonic() - start < 1
     with file.open("r+b") as stream:
         stream.seek(-5, 2)
         stream.write(b"9")
@@ -104,17 +101,6 @@ def test_an_empty_file_has_a_fingerprint(tmp_path: Path) -> None:
     fsspec.filesystem("memory").pipe_file("/empty", b"")
     local, remote = fingerprint_files([str(tmp_path / "empty"), "memory://empty"])
     assert local.size == 0 and same_data(local, remote)
-
-
-def test_a_hundred_files_take_well_under_a_second(tmp_path: Path) -> None:
-    write_parquet(tmp_path / "0.parquet", 200_000)
-    data = (tmp_path / "0.parquet").read_bytes()
-    files = [tmp_path / f"{number}.parquet" for number in range(100)]
-    for file in files:
-        file.write_bytes(data)
-    start = time.monotonic()
-    fingerprint_files(map(str, files))
-    assert time.monotonic() - start < 0.5
 
 
 def test_s3_files(s3_bucket: str, tmp_path: Path) -> None:

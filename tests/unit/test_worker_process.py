@@ -245,9 +245,7 @@ def test_a_worker_ends_with_the_process_that_it_serves(session: Session) -> None
     process = session.workers.in_process("w1", simulated=True, watch=[served.pid])
     session.cluster.await_workers(1, 5.0)
     served.kill()
-    begun = time.monotonic()
     assert process.wait(5.0) == 0
-    assert time.monotonic() - begun < 0.5
     eventually(lambda: bool(session.lost))
     assert session.lost[0][1] == f"process {served.pid} ended"
     assert not (session.folder / "scratch" / "w1").exists()

@@ -9,7 +9,6 @@ kept after every pipeline against once, machines that are vacated, and moves bet
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,7 +28,7 @@ from headway.bench.migrations import (
 )
 from headway.bench.moves import Moves
 from headway.bench.notes import Notes
-from headway.bench.peers import geometric_mean, middle, run_in, timed
+from headway.bench.peers import geometric_mean, middle, middle_half, run_in, timed
 from headway.storage import Run
 from headway.workloads import WORKLOADS
 
@@ -154,26 +153,36 @@ class _Bench:
         """What it costs that a query could be suspended, by engine: the runs in turn with all of it
         and with nothing that looks after them."""
         overhead: dict[str, float] = {}
+        error: dict[str, float] = {}
         for engine, session in self._sessions.items():
-            ratios = []
+            ratios: list[float] = []
             for query in self._of("tpch"):
                 self._tell(f"{query.name} on {engine}: overhead")
-                ratios.append(self._overhead_of(session, query, repeat))
-            overhead[engine] = (geometric_mean(ratios) or 1.0) - 1.0
-        return {"idle_overhead": max(overhead.values()), "idle_overhead_by_engine": overhead}
+                ratios += self._with_over_without(session, query, repeat)
+            found, off = middle_half(ratios)
+            overhead[engine], error[engine] = found - 1.0, off
+        return {
+            "idle_overhead": max(overhead.values()),
+            "idle_overhead_by_engine": overhead,
+            "idle_overhead_standard_error": error,
+        }
 
-    def _overhead_of(self, session: Session, query: MeasuredQuery, repeat: int) -> float:
-        """Quick queries are run more often: what is to be found is a hundredth, and a query takes
-        a tenth more or less each time. The slower half of its runs tells of other things."""
-        seconds: dict[bool, list[float]] = {True: [], False: []}
+    def _with_over_without(
+        self, session: Session, query: MeasuredQuery, repeat: int
+    ) -> Iterator[float]:
+        """Of runs right after one another, so that a machine that gets slower or faster meanwhile
+        is so for both. Quick queries are run more often: what is to be found is a hundredth, and a
+        query takes a tenth more or less each time."""
         rounds = round(_OVERHEAD_SECONDS / query.alone[session.settings.engine.name])
         for number in range(2 * repeat * min(max(rounds, 2), 8)):
+            seconds: dict[bool, float] = {}
             # Each kind comes first as often as the other.
             for looked_after in (True, False) if number % 2 else (False, True):
                 with _looked_after(looked_after):
-                    took, _ = timed(lambda: run_in(session, query.text, query.name))
-                seconds[looked_after].append(took)
-        return _of_faster_half(seconds[True]) / _of_faster_half(seconds[False])
+                    seconds[looked_after], _ = timed(
+                        lambda: run_in(session, query.text, query.name)
+                    )
+            yield seconds[True] / seconds[False]
 
     def separation(self) -> dict[str, Any]:
         """Keeping the state after every pipeline, against once on demand, in the middle: the time
@@ -253,10 +262,6 @@ class _Bench:
                 if not query.has(resumed.arrow()):
                     raise InternalError(f"{query.name} has other rows after it was vacated")
         return took, stopped
-
-
-def _of_faster_half(seconds: list[float]) -> float:
-    return statistics.mean(sorted(seconds)[: -(-len(seconds) // 2)])
 
 
 @contextmanager

@@ -4,12 +4,13 @@ What comes after that point is a migration: stopping, keeping the state, and run
 plan from what is in the store. A restart is the whole query. Both are measured on the same Spark,
 so that neither has to start one, and for long queries both compile their code: Spark knows that of
 queries it has run before, and none of what is left of one, while a driver elsewhere has seen
-neither.
+neither. Of a long query a restart is measured before each stop, and what is compared with is the
+median of them: single ones differ by a third.
 
-Long queries are stopped as the command does it by itself, after the pipelines that are running, and
-in the middle at once as well. Where finishing a query is quicker than moving it, the command lets
-it come to its end: that is no migration, but an answer to whoever asked for one, and compared with
-a restart like the others.
+Long queries are stopped in the paper's way, after the pipelines that are running; in the middle
+also as the command does it by itself, and at once. Where finishing a query is quicker than moving
+it, the command lets it come to its end, and so does whoever waits for its last pipeline: that is no
+migration, but an answer to whoever asked for one, and compared with a restart like the others.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from headway.base.errors import WrongUsage
 from headway.bench.peers import middle, run_in, same_rows
@@ -33,10 +34,18 @@ if TYPE_CHECKING:
     from headway.session.resuming import QueryImage
     from headway.spark.results import KeptResult
 
+Way = Literal["after pipelines", "cheapest", "at once"]
+"""How a query is stopped."""
+
 LONG = 3.0
 """Seconds from which on a query is a long one."""
-POINTS = (0.1, 0.3, 0.5, 0.7, 0.9)
 HALF = 0.5
+_STOPS: tuple[tuple[float, Way], ...] = (
+    *((point, "after pipelines") for point in (0.1, 0.3, HALF, 0.7, 0.9)),
+    (HALF, "cheapest"),
+    (HALF, "at once"),
+)
+"""Of a long query: after which part of its time, and how."""
 _GENERATOR = "org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator$"
 LOOK_SECONDS = 0.003
 _PARTS = ("select", "extract", "transfer", "suspend", "fetch", "rest", "total", "alone")
@@ -63,15 +72,18 @@ class MeasuredQuery:
             run_in(session, self.text, self.name)
 
     def measure_alone(self, session: Session) -> None:
-        """Of a long query, the better of two with new code."""
+        """Of a long query, with new code."""
         engine = session.settings.engine.name
         self.alone[engine] = self._whole(session)
         if self.alone[engine] >= LONG:
-            self.alone[engine] = min(self._whole(session, anew=True) for _ in range(2))
+            self.alone[engine] = self.restart(session)
 
-    def _whole(self, session: Session, *, anew: bool = False) -> float:
-        if anew:
-            forget_code(session.spark)
+    def restart(self, session: Session) -> float:
+        """The seconds of the whole query, with new code."""
+        forget_code(session.spark)
+        return self._whole(session)
+
+    def _whole(self, session: Session) -> float:
         began = time.perf_counter()
         handle = session.run(session.sql(self.text, name=self.name))
         handle.wait()
@@ -109,8 +121,7 @@ class Migration:
     states: tuple[tuple[str, int], ...]
     """Of each, the operator that it stands for, and its bytes."""
     equal: bool
-    at_once: bool
-    """Without waiting for the pipelines that were running."""
+    way: Way
 
     @property
     def progress(self) -> float:
@@ -155,8 +166,15 @@ class Stopped:
     migrations: list[Migration] = field(default_factory=list)
     ended_first: dict[str, int] = field(default_factory=dict)
     """By point: how often it came to its end before it was stopped, or while it was waited for."""
-    ended_at_half: float | None = None
+    ended_at_half: dict[Way, float] = field(default_factory=dict)
     """Where it came to its end while it was waited for: the seconds of that, against a restart."""
+
+    def compare_with(self, restart: float) -> None:
+        """So many seconds."""
+        for way, ratio in self.ended_at_half.items():
+            self.ended_at_half[way] = ratio * self.alone / restart
+        self.migrations = [replace(each, alone=restart) for each in self.migrations]
+        self.alone = restart
 
 
 def stop_everywhere(session: Session, query: MeasuredQuery) -> Stopped:
@@ -165,12 +183,15 @@ def stop_everywhere(session: Session, query: MeasuredQuery) -> Stopped:
     alone, pipelines = query.alone[engine], query.pipelines[engine]
     stopped = Stopped(engine, f"{query.workload} {query.name}", alone, pipelines)
     if alone >= LONG:
-        for point in POINTS:
-            _stop(session, query, _after_seconds(point * alone), stopped, point)
-        _stop(session, query, _after_seconds(HALF * alone), stopped, HALF, at_once=True)
+        restarts = [alone]
+        for point, way in _STOPS:
+            restarts.append(query.restart(session))
+            passed = point * statistics.median(restarts)
+            _stop(session, query, _after_seconds(passed), stopped, point, way)
+        stopped.compare_with(statistics.median(restarts))
     else:
         for count in range(1, pipelines):
-            _stop(session, query, _after_pipelines(count), stopped, None, at_once=True)
+            _stop(session, query, _after_pipelines(count), stopped, None, "at once")
     return stopped
 
 
@@ -180,11 +201,11 @@ def _stop(
     is_time: Callable[[RunHandle, float], bool],
     stopped: Stopped,
     point: float | None,
-    *,
-    at_once: bool = False,
+    way: Way,
 ) -> None:
     from headway.session.suspending import Suspension
 
+    how = Suspension(wait=way != "at once", cheaper=way == "cheapest")
     anew = point is not None
     if anew:
         forget_code(session.spark)
@@ -196,16 +217,15 @@ def _stop(
     done = handle.progress()[0].pipelines_done
     asked = True
     try:
-        images = handle.suspend(Suspension(wait=not at_once))
+        images = handle.suspend(how)
     except WrongUsage:  # it had ended
         images, asked = {}, False
     suspended = time.perf_counter() - began - passed
     if Run.open(session.store, handle.id).summary().status != "suspended":
-        where = "after a pipeline" if point is None else f"{point:.0%}"
-        where = f"{where}, at once" if point and at_once else where
+        where = "after a pipeline" if point is None else f"{point:.0%}, {way}"
         stopped.ended_first[where] = stopped.ended_first.get(where, 0) + 1
-        if asked and point == HALF and not at_once:
-            stopped.ended_at_half = suspended / stopped.alone
+        if asked and point == HALF:
+            stopped.ended_at_half[way] = suspended / stopped.alone
         return
     image = images.get(query.name)
     # They were just written: reading them once more makes no later reading quicker.
@@ -234,7 +254,7 @@ def _stop(
             rest,
             () if image is None else tuple(_sizes(image)),
             query.has(rows),
-            at_once,
+            way,
         )
     )
 
@@ -274,21 +294,12 @@ def _after_pipelines(count: int) -> Callable[[RunHandle, float], bool]:
 def report_of(queries: Iterable[Stopped]) -> dict[str, Any]:
     asked = list(queries)
     migrations = [migration for each in asked for migration in each.migrations]
-    ended_at_half = {
-        (each.engine, each.query): each.ended_at_half
-        for each in asked
-        if each.ended_at_half is not None
-    }
     ended_first: Counter[str] = Counter()
     for each in asked:
         ended_first.update(each.ended_first)
     sums = [migration.bytes for migration in migrations]
     single = [size for migration in migrations for _, size in migration.states]
-    long_ones = [m for m in migrations if m.point is not None and not m.at_once]
-    in_the_middle = [m for m in migrations if m.point is not None and m.at_once]
-    moved = {(m.engine, m.query): m.ratio for m in long_ones if m.point == HALF}
-    at_once = {(m.engine, m.query): m.ratio for m in in_the_middle}
-    half = {**ended_at_half, **moved}
+    long_ones = [m for m in migrations if m.point is not None and m.way == "after pipelines"]
     past_half = [m for m in long_ones if m.progress >= 0.5]
     return {
         "migrations": len(migrations),
@@ -297,15 +308,8 @@ def report_of(queries: Iterable[Stopped]) -> dict[str, Any]:
         },
         "rows_equal": all(migration.equal for migration in migrations),
         "different": sorted({m.query for m in migrations if not m.equal}),
-        "beats_restart_share": _share(ratio < 1.0 for ratio in half.values()),
-        "queries_at_half": len(half),
-        "ended_at_half": len(half) - len(moved),
+        **_at_half(asked),
         "ended_before_they_were_stopped": dict(ended_first),
-        "beats_restart_share_of_moved": _share(ratio < 1.0 for ratio in moved.values()),
-        "beats_restart_share_at_once": _share(ratio < 1.0 for ratio in at_once.values()),
-        "beats_restart_share_ended_at_once": _share(
-            ratio < 1.0 for ratio in {**at_once, **moved}.values()
-        ),
         "faster_than_restart_past_half": (
             1.0 - statistics.mean(m.ratio for m in past_half) if past_half else None
         ),
@@ -340,6 +344,26 @@ def report_of(queries: Iterable[Stopped]) -> dict[str, Any]:
             for m in sorted((m for m in long_ones if m.point == HALF), key=lambda m: -m.ratio)[:5]
         ],
     }
+
+
+def _at_half(queries: list[Stopped]) -> dict[str, Any]:
+    """By way: how many queries were asked at half of their time, and how many moved; the share of
+    those for which what came after that took less than a restart, and of those that moved alone.
+    The first share is that of the command as it is used."""
+    ways: dict[str, dict[str, Any]] = {}
+    for way in get_args(Way):
+        moved = [
+            m.ratio for each in queries for m in each.migrations if (m.point, m.way) == (HALF, way)
+        ]
+        ended = [each.ended_at_half[way] for each in queries if way in each.ended_at_half]
+        ways[way] = {
+            "asked": len(moved) + len(ended),
+            "moved": len(moved),
+            "beat_restart": _share(ratio < 1.0 for ratio in [*moved, *ended]),
+            "moved_beat_restart": _share(ratio < 1.0 for ratio in moved),
+            "ratio_of_moved": middle(moved) if moved else None,
+        }
+    return {"beats_restart_share": ways["cheapest"]["beat_restart"], "at_half": ways}
 
 
 def _by_operator(migrations: list[Migration]) -> dict[str, dict[str, float]]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from math import exp, isnan, log
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from headway.session import Session
 
+_RESAMPLES = 500
 _DIGITS = 10  # to which sums of doubles agree, whatever the order of their rows
 
 
@@ -76,6 +78,18 @@ def _comparable(value: Any) -> Any:
 def geometric_mean(values: Iterable[float]) -> float | None:
     found = [log(value) for value in values if value > 0]
     return exp(sum(found) / len(found)) if found else None
+
+
+def middle_half(ratios: list[float]) -> tuple[float, float]:
+    """The mean of the middle half of them, which nothing rare moves, and its standard error."""
+
+    def mean(found: list[float]) -> float:
+        ordered = sorted(found)
+        return statistics.mean(ordered[len(ordered) // 4 : len(ordered) - len(ordered) // 4])
+
+    draw = Random(len(ratios))
+    others = [mean(draw.choices(ratios, k=len(ratios))) for _ in range(_RESAMPLES)]
+    return mean(ratios), statistics.stdev(others)
 
 
 def middle(seconds: list[float]) -> float:

@@ -34,6 +34,16 @@ Unchecked = Annotated[
         help="Believe that tables whose files only Spark can read are the same as before.",
     ),
 ]
+WaitPipeline = Annotated[
+    bool | None,
+    typer.Option(
+        "--wait-pipeline/--now",
+        help="Finish the pipelines that are running first, so that no work is lost, and no others; "
+        "or drop them. Without either, they are finished, and the next ones where that is cheaper "
+        "than moving.",
+        show_default=False,
+    ),
+]
 Within = Annotated[
     str | None,
     typer.Option(

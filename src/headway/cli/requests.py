@@ -10,7 +10,7 @@ from typing import Any
 from headway.base.errors import HeadwayError, QueryFailed, WrongUsage
 from headway.cli.interrupts import interrupts
 from headway.session.requests import Request, answer_to, ask
-from headway.storage import REQUESTS, Run, this_process
+from headway.storage import ANSWERS, REQUESTS, Run, this_process
 
 UNDER_WAY = ("running", "paused")
 """The statuses of runs that a process drives."""
@@ -29,6 +29,13 @@ def ask_until(
     """Asks, and waits while the run has one of these statuses: the status that it has then. Raises
     what the driver says went wrong; gives up after `patience` seconds."""
     token = ask(run, request)
+    try:
+        return _answered(run, token, while_, patience)
+    finally:
+        _withdraw(run, token)
+
+
+def _answered(run: Run, token: str, while_: Collection[str], patience: float | None) -> str:
     until = None if patience is None else time.monotonic() + patience
     while True:
         status = run.summary().status
@@ -44,10 +51,14 @@ def ask_until(
                 hint=error["hint"] or "look at what its driver says",
             )
         if until is not None and time.monotonic() > until:
-            with suppress(HeadwayError):  # nobody waits for it any more
-                run.remove_pieces([f"{REQUESTS}/{token}"])
             return status
         time.sleep(_LOOK_SECONDS)
+
+
+def _withdraw(run: Run, token: str) -> None:
+    """Nobody waits for it any more, and its driver may not have come to it."""
+    with suppress(HeadwayError):
+        run.remove_pieces([f"{REQUESTS}/{token}", f"{ANSWERS}/{token}"])
 
 
 def told_by_driver(run: Run, seconds: float) -> dict[str, Any] | None:
@@ -59,12 +70,15 @@ def told_by_driver(run: Run, seconds: float) -> dict[str, Any] | None:
     except HeadwayError:
         return None  # a store that can only be read
     until = time.monotonic() + seconds
-    while time.monotonic() < until and not interrupts.requested:
-        told = answer_to(run, token)
-        if told is not None:
-            found: dict[str, Any] | None = told.get("queries")
-            return found
-        time.sleep(_LOOK_SECONDS)
+    try:
+        while time.monotonic() < until and not interrupts.requested:
+            told = answer_to(run, token)
+            if told is not None:
+                found: dict[str, Any] | None = told.get("queries")
+                return found
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        _withdraw(run, token)
     return None
 
 

@@ -178,7 +178,7 @@ class Session:
     def vacate(self, how: Suspension = Suspension(wait=False)) -> tuple[str, ...]:  # noqa: B008
         """Suspend all runs of this session, and return their ids once nothing of them is under way
         here."""
-        running = [run for run in self._runs if not run.finished]
+        running = self._unfinished()
 
         def suspend(run: RunHandle) -> str | None:
             try:
@@ -193,8 +193,14 @@ class Session:
         found = [future.result() for future in futures]
         return tuple(run_id for run_id in found if run_id is not None)
 
+    def _unfinished(self) -> list[RunHandle]:
+        return [run for run in self._runs if not run.finished]
+
     def _preempted(self) -> None:
-        self.vacate(Suspension(wait=False, within=self.settings.suspension.grace))
+        running = self._unfinished()
+        with ThreadPoolExecutor(max(1, len(running)), "headway-preempted") as pool:
+            for run in running:
+                pool.submit(run.preempted)
 
     def check_tables(self, run_id: str, *, unchecked: bool = False) -> None:
         """Raises what resuming the run here would, if its tables are not those that it began with:
@@ -212,7 +218,7 @@ class Session:
 
     def _pause_others(self, holder: str, paused: list[RunHandle]) -> None:
         """Adds to `paused` what is then held."""
-        running = [run for run in self._runs if not run.finished]
+        running = self._unfinished()
 
         def pause(run: RunHandle) -> None:
             with suppress(HeadwayError):  # it has ended meanwhile, or goes on beside

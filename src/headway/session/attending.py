@@ -51,6 +51,7 @@ class Attended(Protocol):
     def pause(self, holder: Holder) -> None: ...
     def go_on(self, holder: Holder) -> None: ...
     def preempted(self) -> None: ...
+    def overtaken(self) -> None: ...
     def standings(self) -> Mapping[str, Stand]: ...
 
 
@@ -68,7 +69,7 @@ class Attendant:
         self._not_before = 0.0
 
     def start(self) -> None:
-        self._routines.every(BEAT_SECONDS, self._run.beat)
+        self._routines.every(BEAT_SECONDS, self._beat)
         self._routines.every(LOOK_SECONDS, lambda: take_requests(self._run, self._obey))
         self._routines.every(LOOK_SECONDS, self._look_after)
         if self._settings.snapshot_every is not None:
@@ -81,6 +82,14 @@ class Attendant:
     def close(self) -> None:
         self._routines.close()
 
+    def _beat(self) -> None:
+        """Unless another process has taken the run over: signs of life are that one's to give."""
+        if self._run.overtaken():
+            self.close()
+            self._attended.overtaken()
+        else:
+            self._run.beat()
+
     def _obey(self, request: Request) -> None:
         """In a thread of its own: while one waits for pipelines, another may be in haste."""
         act = partial(serve, self._run, request.token, partial(self._do, request))
@@ -90,7 +99,7 @@ class Attendant:
         attended = self._attended
         try:
             if request.what == "suspend":
-                attended.suspend(Suspension(request.wait, request.left()))
+                attended.suspend(Suspension(request.wait, request.left(), request.cheaper))
             elif request.what == "pause":
                 attended.pause(request.holder)
                 answer(self._run, request, {"status": "paused"})

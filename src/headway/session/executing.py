@@ -114,7 +114,7 @@ class QueryRunner:
                 work(query)
             except Exception as error:  # noqa: BLE001 - handed to whoever waits
                 # The store failed under the run: without it no further query can be kept.
-                self._failure = error
+                self._failure = self._failure or error
                 self._give_up(query, error)
 
     def _give_up(self, query: PlannedQuery, cause: Exception) -> None:

@@ -25,8 +25,9 @@ class HeldState:
     bytes: float | None
     kept: bool = False
     """In the store already."""
-    seconds: float | None = None
-    """What it took to make it, where that was seen."""
+    steps: Mapping[int, float] | None = None
+    """The seconds of what was done for it, where they were seen, by numbers of the engine: states
+    may have some of it in common."""
     moving_seconds: float = 0.0
     """What its rows take that are read from the store, to come to where they are needed."""
 
@@ -58,8 +59,9 @@ class StateKeeper(Protocol):
     def finished(self) -> int:
         """How many pipelines are. Asked far more often than where the query stands."""
 
-    def settle(self, until: float | None, ended: Callable[[], bool]) -> None:
-        """Wait for the pipelines that are running, as far as the time allows."""
+    def settle(self, until: float | None, ended: Callable[[], bool], *, to_its_end: bool) -> None:
+        """Wait for the pipelines that are running, as far as the time allows; for the one that puts
+        out the result only where that is wanted, or where it is like others."""
 
     def image(
         self,
@@ -93,7 +95,7 @@ class NothingKept:
     def finished(self) -> int:
         return 0
 
-    def settle(self, until: float | None, ended: Callable[[], bool]) -> None:
+    def settle(self, until: float | None, ended: Callable[[], bool], *, to_its_end: bool) -> None:
         """There is no pipeline to wait for."""
 
     def image(

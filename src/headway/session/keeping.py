@@ -18,7 +18,7 @@ from headway.session.history import FailureHistory, StoreSpeed
 from headway.session.keepers import NothingKept, Standing, StateKeeper
 from headway.session.pipelined import ExecutionWatch, PipelinedEngine, StagingWatch
 from headway.session.pipelined_keeper import PipelinedKeeper
-from headway.session.planning import PlannedQuery, statistics_of, tables_in
+from headway.session.planning import PlannedQuery, is_portable, statistics_of, tables_in
 from headway.session.resuming import (
     QueryImage,
     Resumed,
@@ -31,7 +31,7 @@ from headway.session.resuming import (
 from headway.session.reusing import ReusableStates
 from headway.session.snapshots import Prospect, SnapshotPolicy, prospect, work_of
 from headway.session.spark_keeper import SparkKeeper
-from headway.session.suspending import Haste, Work, cheapest, moving_cost, suspend
+from headway.session.suspending import Haste, Suspension, Work, cheapest, moving_cost, suspend
 from headway.storage import Run
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Keeping:
     def stop(
         self,
         running: Mapping[str, Running],
-        wait: bool,
+        how: Suspension,
         until: float | None,
         ended: Callable[[str, Running], bool],
     ) -> None:
@@ -142,7 +142,7 @@ class Keeping:
             try:
                 return suspend(
                     keepers[name],
-                    wait,
+                    how,
                     until,
                     self._around.speed,
                     self._work(under_way),
@@ -228,38 +228,49 @@ class Keeping:
                     self._snapshot_one(name, under_way, done)
 
     def snapshot_now(
-        self, running: Mapping[str, Running], done: Collection[str]
+        self,
+        running: Mapping[str, Running],
+        done: Collection[str],
+        until: float | None = None,
     ) -> Mapping[str, QueryImage]:
-        """Keeps what is done of these queries; what is kept of the run then."""
+        """Keeps what is done of these queries, of each as soon as it is written; what is kept of
+        the run then. What is not written `until` then is left."""
         from headway.spark.errors import named_error
 
         with self._lock:
             if self._closed:
                 return {}
             try:
+                kept: Mapping[str, QueryImage] = {}
                 for name, under_way in running.items():
-                    image = self._image(under_way)
+                    image = self._image(under_way, until)
                     if self._haste.asked:
                         return {}
                     self._keep(name, under_way, image)
+                    kept = self.write(done)
             except Exception as error:
                 raise named_error(error) from error
             self.snapshots += 1
-            return self.write(done)
+            return kept
 
-    def _image(self, running: Running) -> QueryImage | None:
+    def _image(self, running: Running, until: float | None) -> QueryImage | None:
         keeper = self._keeper(running)
         newest = keeper.stand()
         if newest is None:
             return None
-        cost = moving_cost(newest, self._around.speed, self._work(running))
-        return self._snapped(keeper, cheapest(keeper, newest, cost))
+        seconds = None if until is None else until - time.monotonic()
+        cost = moving_cost(newest, self._around.speed, self._work(running), seconds)
+        return self._snapped(keeper, cheapest(keeper, newest, cost), until)
 
-    def _snapped(self, keeper: StateKeeper, without: Collection[str]) -> QueryImage | None:
+    def _snapped(
+        self, keeper: StateKeeper, without: Collection[str], until: float | None = None
+    ) -> QueryImage | None:
         """None when it was given up."""
         self._snapping = True
         try:
-            return keeper.image(without, origins=self._reuse, given_up=lambda: self._haste.asked)
+            return keeper.image(
+                without, origins=self._reuse, until=until, given_up=lambda: self._haste.asked
+            )
         finally:
             self._snapping = False
 
@@ -311,6 +322,14 @@ class Keeping:
         share, speed = self._share_done(running.query, standing), self._around.speed
         costs = prospect(standing, running.seconds, share, speed, before=running.behind)
         return Stand(standing, share, costs)
+
+    def keeps(self, running: Running) -> bool:
+        """Whether a query could go on from where it stands; one that has not begun may begin."""
+        keeper = self._keeper(running)
+        if isinstance(keeper, NothingKept):
+            return True
+        standing = keeper.stand()
+        return standing is not None and is_portable(standing.plan)
 
     def _work(self, running: Running) -> Work:
         return Work(running.began, lambda standing: self._share_done(running.query, standing))

@@ -36,7 +36,7 @@ class OpenStates:
         self._run = run
         self._many = many
         self._beside = cache(partial(table_session, spark))
-        self._rows: dict[tuple[str | None, tuple[str, ...]], DataFrame] = {}
+        self._rows: dict[tuple[str | None, tuple[str, ...], str], DataFrame] = {}
         self._held: list[DataFrame] = []
         self._lock = threading.Lock()
 
@@ -47,7 +47,11 @@ class OpenStates:
         from headway.spark.results import fetch_small, state_rows
 
         with self._lock:
-            keys = {name: (kept.run, kept.pieces) for name, kept in states.items()}
+            # States without rows have no pieces to tell them apart by.
+            keys = {
+                name: (kept.run, kept.pieces, "" if kept.pieces else name)
+                for name, kept in states.items()
+            }
             new = {name: states[name] for name, key in keys.items() if key not in self._rows}
             tables = fetch_small(self._run, new)
             for name, kept in new.items():

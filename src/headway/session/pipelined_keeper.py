@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 Owners = Mapping[ChannelId, tuple[str, int]]
 
 
+_MEASURING_SECONDS = 2.0
+"""A channel answers between two of its tasks: for how long one is waited for."""
+
+
 class PipelinedKeeper:
     """Keeps the states of one query."""
 
@@ -48,7 +52,7 @@ class PipelinedKeeper:
         """What its channels have would be lost with it."""
         self._watch.execution.ask(lambda coordinator: coordinator.pause())
 
-    def settle(self, until: float | None, ended: Callable[[], bool]) -> None:
+    def settle(self, until: float | None, ended: Callable[[], bool], *, to_its_end: bool) -> None:
         """Until the inputs that are being read have been read by all channels."""
         begun = self._begun_sides()
         patience = time.monotonic() + BEGIN_SECONDS
@@ -93,7 +97,10 @@ class PipelinedKeeper:
         unknown = [n for n in nodes if n not in self._kept and n not in self._sizes]
         owners = self._watch.execution.ask(lambda coordinator: coordinator.owners())
         if unknown and owners is not None:
-            for node, parts in self._asked(unknown, complete, owners, only_sizes=True).items():
+            asked = self._asked(
+                unknown, complete, owners, only_sizes=True, seconds=_MEASURING_SECONDS
+            )
+            for node, parts in asked.items():
                 if all(part.problem is None for part in parts):
                     rows, size = sum(p.rows for p in parts), sum(p.bytes for p in parts)
                     self._sizes[node] = HeldState(rows, size)

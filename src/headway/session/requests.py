@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from headway.base.errors import HeadwayError, QueryFailed, WrongUsage
+from headway.base.errors import HeadwayError, QueryFailed, StoreCorrupt, WrongUsage
 from headway.storage import ANSWERS, REQUESTS, ProcessRecord, Run
 
 LOOK_SECONDS = 0.5
@@ -23,13 +23,13 @@ _LONGEST_WAIT = 600.0
 
 
 class Request(msgspec.Struct, frozen=True):
-    """To suspend: after the pipelines that are running or at once, and within how many seconds. To
-    pause, for as long as a process is there that holds it; to continue. To tell where the queries
-    stand."""
+    """To suspend, as `Suspension` tells. To pause, for as long as a process is there that holds it;
+    to continue. To tell where the queries stand."""
 
     what: Literal["suspend", "pause", "continue", "tell"]
     wait: bool = True
     within: float | None = None
+    cheaper: bool = True
     holder: ProcessRecord | None = None
     token: str = ""
     """The name of the answer."""
@@ -74,12 +74,20 @@ def answer_to(run: Run, token: str) -> Any | None:
 
 
 def take_requests(run: Run, act: Callable[[Request], None]) -> None:
-    """Hands those that are there to `act`, one after the other. Who asked is told what went
-    wrong."""
-    for name in sorted(run.piece_sizes(REQUESTS)):
-        data = run.read_piece(name)
-        run.remove_pieces([name])
+    """Hands those that are there to `act`, one after the other. Who asked is told what went wrong.
+    They are left alone where another process has taken the run over."""
+    names = sorted(run.piece_sizes(REQUESTS))
+    if names and run.overtaken():
+        return
+    for name in names:
         token = name.rpartition("/")[2]
+        try:
+            data = run.read_piece(name)
+        except StoreCorrupt as error:  # those behind it are not to wait for ever
+            run.remove_pieces([name])
+            _refuse(run, token, error)
+            continue
+        run.remove_pieces([name])
         serve(run, token, partial(_decoded, data, act))
 
 

@@ -207,7 +207,7 @@ class RunHandle(QueryRunner):
             self._keeping.calm(demand)
             self._check_travels(self._could_travel)
             was_paused = self.paused
-            self._halt(how.wait, until)
+            self._halt(how, until)
             try:
                 self._check_travels(lambda name: self._keeping.image_of(name) is not None)
                 if all(status not in UNDER_WAY for status in self._statuses()):
@@ -232,16 +232,16 @@ class RunHandle(QueryRunner):
                 self._let_go.set()
             return images
 
-    def snapshot(self) -> Mapping[str, QueryImage]:
+    def snapshot(self, until: float | None = None) -> Mapping[str, QueryImage]:
         """Keep what is done of the queries that are running, which go on: should this process be
-        lost, the run is resumed from there."""
+        lost, the run is resumed from there. What is not written `until` then is not in it."""
         with self._halting:
             if self.stopping or self.paused or not self._thread.is_alive():
                 raise WrongUsage(
                     f"run {self.id} is not running: there is nothing to keep",
                     hint="`headway runs` shows how runs stand",
                 )
-            return self._keeping.snapshot_now(self._running_now(), self._done())
+            return self._keeping.snapshot_now(self._running_now(), self._done(), until)
 
     def snapshot_if_due(self) -> None:
         """As `snapshot`, where it pays, and where nobody else keeps it all at this moment."""
@@ -255,14 +255,17 @@ class RunHandle(QueryRunner):
 
     def pause(self, holder: Holder = None) -> None:
         """Stop what is running, and keep what is done of it for this process to go on with: once
-        everybody who holds it has let go, or is a process that has ended."""
+        everybody who holds it has let go, or is a process that has ended. For the sake of such a
+        one, nothing is stopped that would have to begin anew."""
         demand = self._keeping.hurry(None)
         with self._halting:
             self._keeping.calm(demand)
             if self.paused:
                 self._holders.append(holder)
                 return
-            self._halt(wait=False)
+            if holder is not None:
+                self._check_keeps()
+            self._halt(Suspension(wait=False))
             try:
                 self._keeping.write(self._done())
                 self._run.pause()
@@ -302,12 +305,26 @@ class RunHandle(QueryRunner):
         settings say."""
         settings = self._settings.suspension
         if settings.on_preemption == "suspend":
-            try:
-                self.suspend(Suspension(wait=False, within=settings.grace))
-            except WrongUsage:
-                return  # it has ended meanwhile
+            with suppress(WrongUsage):  # it has ended meanwhile
+                how = Suspension(wait=False, within=settings.grace)
+                until = how.until()
+                try:
+                    self.suspend(how)
+                except PlanNotResumable:  # of one query, and the others may have much behind them
+                    self.snapshot(until)
         else:
             self.cancel()
+
+    def overtaken(self) -> None:
+        """Another process drives the run by now: nothing more is done for it here."""
+        if self.stopping or not self._thread.is_alive():
+            return  # it has let go of it
+        with self._lock:
+            self._failure = self._failure or StoreConflict(
+                f"another process has taken over run {self.id}",
+                hint="`headway runs` shows how it goes on there",
+            )
+        self.cancel()
 
     def standings(self) -> Mapping[str, Stand]:
         """Of the queries that are running: what is done, what is held for the rest, what is left,
@@ -319,7 +336,7 @@ class RunHandle(QueryRunner):
         """Have something done when the run has ended, in its own thread."""
         self._at_end.append(act)
 
-    def _halt(self, wait: bool, until: float | None = None) -> None:
+    def _halt(self, how: Suspension, until: float | None = None) -> None:
         """Nothing of the queries is under way after this, and what is known of them is kept; they
         wait to go on."""
         with self._lock:
@@ -336,7 +353,7 @@ class RunHandle(QueryRunner):
                 running = dict(self._running)
                 for each in running.values():
                     each.paused = True
-            self._keeping.stop(running, wait, until, self._is_over)
+            self._keeping.stop(running, how, until, self._is_over)
             self._stopped_at = time.monotonic()
             while any(not self._is_over(name, each) for name, each in running.items()):
                 for each in running.values():
@@ -360,6 +377,15 @@ class RunHandle(QueryRunner):
                 "could not be resumed",
                 hint="pause the run, wait for its end, or give it data that is in files",
             )
+
+    def _check_keeps(self) -> None:
+        """What is running can be gone on with after a pause."""
+        for name, running in self._running_now().items():
+            if not self._keeping.keeps(running):
+                raise PlanNotResumable(
+                    f"nothing can be kept of {name} in run {self.id}: it would begin anew",
+                    hint=f"`headway pause {self.id}` pauses the run all the same",
+                )
 
     def _could_travel(self, name: str) -> bool:
         """Whether an image can be made of a query as it stands, or there is one."""

@@ -133,8 +133,12 @@ class SnapshotPolicy:
         self._states = frozenset(states)
 
     def _is_news(self, standing: Standing | None) -> bool:
-        """Whether it holds something that the last snapshot did not."""
-        return standing is not None and not self._states.issuperset(standing.states)
+        """Whether it holds something that the last snapshot did not; tables that the session has
+        cached, and states that it began with, are nothing that the query has done."""
+        if standing is None:
+            return False
+        made = {name for name, state in standing.states.items() if state.steps != {}}
+        return not self._states.issuperset(made)
 
     def _interval(self, seconds: float) -> float:
         return math.sqrt(2.0 * max(seconds, self._speed.seconds(0.0)) / self._rate)

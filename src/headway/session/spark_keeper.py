@@ -73,23 +73,23 @@ class SparkKeeper:
         if not cleans and not any(state.waits for state in self._live_states()):
             stop()
 
-    def settle(self, until: float | None, ended: Callable[[], bool]) -> None:
+    def settle(self, until: float | None, ended: Callable[[], bool], *, to_its_end: bool) -> None:
         """The next pipelines have hardly begun then."""
         awaited: frozenset[int] = frozenset()
         patience = time.monotonic() + BEGIN_SECONDS
         while not ended():
             stages = self._stages()
-            running = stages.running
-            if 0 < stages.total == stages.finished:
-                return  # what is left has no stage that could be waited for
-            if not awaited & running if awaited else time.monotonic() > patience:
+            at_last = 0 < stages.total == stages.finished  # one that is no stage is left
+            if awaited and not awaited & stages.unfinished:
+                return
+            if not awaited and (not to_its_end if at_last else time.monotonic() > patience):
                 return
             if until is not None:
                 written = sum(state.bytes or 0 for state in self._live_states())
                 if time.monotonic() + 2 * self._speed.seconds(written) >= until:
                     return
-            # The last pipeline ends with the query; between two there is a moment without any.
-            awaited = awaited or running
+            # Between two pipelines there is a moment without any.
+            awaited = awaited or stages.running
             time.sleep(LOOK_SECONDS)
 
     def finished(self) -> int:
@@ -103,7 +103,7 @@ class SparkKeeper:
         held = {scan.state: self._held(scan.state, state) for scan, state in states.items()}
         for name in states_of(plan) - held.keys():
             former = self._query.states[name]
-            held[name] = HeldState(former.rows, former.bytes, kept=True, seconds=0.0)
+            held[name] = HeldState(former.rows, former.bytes, kept=True, steps={})
         return Standing(plan, held, running.finished, running.total, self._origins(states))
 
     def image(
@@ -281,9 +281,8 @@ class SparkKeeper:
     def _held(self, name: str, state: LiveState) -> HeldState:
         """Rows that were shuffled are so again when they are read from the store."""
         cores = self._spark.sparkContext.defaultParallelism
-        made = None if state.task_seconds is None else state.task_seconds / cores
         shuffled = 0.0 if state.broadcast else (state.bytes or 0.0) / _SHUFFLED_BYTES_PER_SECOND
-        return HeldState(state.rows, state.bytes, name in self._kept, made, shuffled / cores)
+        return HeldState(state.rows, state.bytes, name in self._kept, state.steps, shuffled / cores)
 
     def _name(self, state: LiveState) -> str:
         """The one that it had the last time, or a new one."""

@@ -48,7 +48,7 @@ class SparkPlans:
             left = left[count:]
 
     def _analysed(self, query: Query, *, act: bool) -> PlannedQuery:
-        from headway.spark.catalyst import is_action
+        from headway.spark.catalyst import is_action, is_command
         from headway.spark.errors import named_error
 
         asked = _to_plan(query)
@@ -59,6 +59,8 @@ class SparkPlans:
                     hint="explain the query inside it",
                 )
             frame = query.frame if query.frame is not None else self._spark.sql(query.sql)
+            if query.frame is not None and not is_command(frame):
+                frame = frame.select("*")  # one of our own: what is stopped fails for ever
         except Exception as error:  # noqa: BLE001 - named, and carried by the query alone
             return replace(asked, error=named_error(error))
         return replace(asked, given=frame)

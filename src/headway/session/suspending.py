@@ -7,6 +7,7 @@ those that it was made from, which may be smaller, or in the end for the tables.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,11 +32,13 @@ _RESUMING_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """How queries are stopped: after the pipelines that are running, or at once; and how many
-    seconds there are until the machine is gone."""
+    """How queries are stopped: after the pipelines that are running, and then as long as waiting
+    is `cheaper` than moving; or at once. And how many seconds there are until the machine is
+    gone."""
 
     wait: bool = True
     within: float | None = None
+    cheaper: bool = True
 
     def until(self) -> float | None:
         """The end of that time, when it begins now."""
@@ -60,6 +63,13 @@ class Work:
         if done <= 0.0:
             return 0.0
         return (time.monotonic() - self.began) * max(0.0, 1.0 - self.share_done(standing) / done)
+
+    def left(self, standing: Standing) -> float:
+        """The seconds that the rest is expected to take."""
+        done = self.share_done(standing)
+        if done <= 0.0:
+            return math.inf
+        return (time.monotonic() - self.began) * max(0.0, 1.0 - done) / done
 
 
 class Haste:
@@ -90,14 +100,17 @@ class Haste:
 
 def seconds_behind(standing: Standing) -> float | None:
     """That the states have taken to make, where all of that was seen."""
-    seconds = [state.seconds for state in standing.states.values()]
-    known = [each for each in seconds if each is not None]
-    return sum(known) if len(known) == len(seconds) else None
+    together: dict[int, float] = {}
+    for state in standing.states.values():
+        if state.steps is None:
+            return None
+        together |= state.steps
+    return sum(together.values())
 
 
 def suspend(
     keeper: StateKeeper,
-    wait: bool,
+    how: Suspension,
     until: float | None,
     speed: StoreSpeed,
     work: Work,
@@ -107,8 +120,8 @@ def suspend(
     *,
     origins: bool = False,
 ) -> QueryImage | None:
-    """The image of a query that is stopped for it: after the pipelines that are running, where it
-    is to `wait` for them, and nobody is in `haste`. None when nothing of it can be kept, or when it
+    """The image of a query that is stopped for it: after the pipelines that are running, where
+    these are waited for, and nobody is in `haste`. None when nothing of it can be kept, or when it
     was quicker. What cannot be written `until` that time, with what makes it valid, is not in
     it."""
 
@@ -116,10 +129,11 @@ def suspend(
         return ended() or haste.asked
 
     try:
-        if wait:
+        if how.wait:
             end = _before(until, speed)
-            keeper.settle(end, waited_for)
-            _await_cheaper(keeper, end, speed, work, waited_for)
+            keeper.settle(end, waited_for, to_its_end=not how.cheaper)
+            if how.cheaper:
+                _await_cheaper(keeper, end, speed, work, waited_for)
         until = _before(haste.at_latest(until), speed)
         if ended():
             return None
@@ -153,7 +167,8 @@ def _await_cheaper(
 ) -> None:
     """Goes on waiting while that has taken less than moving would: after the next pipeline there
     may be far less to move, and what is done meanwhile need not be done elsewhere; or the query is
-    at its end by then. So nobody waits for more than what moving at once would have cost him."""
+    at its end by then. So nobody waits for more than what moving at once would have cost him, and
+    as much again once what is left is expected to take less than to move it."""
     began = time.monotonic()
     finished, cost, writing = -1, 0.0, 0.0
     while not ended():
@@ -164,6 +179,8 @@ def _await_cheaper(
             finished, writing = now_finished, writing_seconds(standing, speed)
             again = work.again(replace(standing, states={}), standing)
             cost = _RESUMING_SECONDS + writing + min(reading_seconds(standing, speed), again)
+            if work.left(standing) < cost:
+                began = time.monotonic()
         now = time.monotonic()
         late = until is not None and now + 2 * writing >= until
         if late or now - began >= cost:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from headway.base.errors import (
+    HeadwayError,
     PieceMissing,
     PlanNotResumable,
     StoreConflict,
@@ -97,8 +98,18 @@ def planned_again(
                 hint="run it again, and what is left of the other queries, in a new run",
             )
     records = {record.name: record for record in run.manifest.queries}
-    texts = [_as_it_was(spark, q, records[q.name].settings) for q in left if q.sql]
+    of_images = {q.name for q in left if q.plan is None and q.name in resumed.plans}
+    texts = []
+    for query in (query for query in left if query.sql):
+        try:
+            texts.append(_as_it_was(spark, query, records[query.name].settings))
+        except HeadwayError:
+            if query.name not in of_images:
+                raise
     found = {each.name: each for each in plan(texts)} if texts else {}
+    for name in of_images & found.keys():
+        if found[name].error is not None:  # it needs its image alone, and no view of this session
+            del found[name]
     refuse_changed(run, known, present_tables(run, found.values()))
     here = PresentTables(known, found.values())
     frames = []

@@ -14,6 +14,8 @@ import org.apache.spark.sql.execution.adaptive.BroadcastQueryStageExec;
 import org.apache.spark.sql.execution.adaptive.LogicalQueryStage;
 import org.apache.spark.sql.execution.adaptive.QueryStageExec;
 import org.apache.spark.sql.execution.adaptive.ShuffleQueryStageExec;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
+import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
 import org.apache.spark.sql.execution.joins.HashedRelation;
 import org.apache.spark.sql.execution.joins.LongHashedRelation;
 import org.apache.spark.sql.execution.joins.UnsafeHashedRelation;
@@ -55,10 +57,11 @@ public final class RunningPlan {
 
     /**
      * The text of the plan, as TreeText writes it, and its nodes; how many stages are finished, how many there are,
-     * and which have tasks at work, as numbers with spaces between; then, of every state that the plan
+     * and which have tasks at work, as numbers with spaces between, a bar, and which of the others are
+     * not finished; then, of every state that the plan
      * reads, a text, its physical node, and the logical node that it stands for. The text has its
-     * number, the operator it stands for, its rows, its bytes, the milliseconds that tasks took for it (-1 for unknown), whether
-     * it is a broadcast table, whether it has all rows of that logical node, whether reading it needs the result of a subquery, the
+     * number, the operator it stands for, its rows, its bytes, pairs of the numbers and the milliseconds
+     * of the exchanges behind it (-1 for unknown), whether it is a broadcast table, whether it has all rows of that logical node, whether reading it needs the result of a subquery, the
      * places of that node's columns in it, and its schema.
      *
      * States with the same rows as one of `passedOver` give way to the older ones that they were
@@ -87,7 +90,7 @@ public final class RunningPlan {
         java.util.List nodes = new java.util.ArrayList();
         String text = TreeText.running(logical, plan.held, plan.subqueries, used, nodes);
         Object[] found = new Object[3 + 3 * used.size()];
-        java.util.Map times = used.isEmpty() ? null : taskTimes(query.sparkSession().sparkContext());
+        java.util.Map times = used.isEmpty() ? null : stageTimes(query.sparkSession().sparkContext());
         found[0] = text;
         found[1] = nodes;
         found[2] = plan.counted(query);
@@ -170,6 +173,11 @@ public final class RunningPlan {
         SparkPlan plan = (SparkPlan) physical;
         org.apache.spark.sql.classic.SparkSession spark =
             (org.apache.spark.sql.classic.SparkSession) session;
+        if (plan instanceof InMemoryTableScanExec) {  // made here, and by nobody's session
+            org.apache.spark.sql.classic.Dataset table = org.apache.spark.sql.classic.Dataset.ofRows(
+                spark, ((InMemoryTableScanExec) plan).relation());
+            return plan.output().isEmpty() ? table.selectExpr(new String[] {"true AS c0"}) : table;
+        }
         if (plan.output().isEmpty()) {
             org.apache.spark.sql.classic.Dataset rows = plan instanceof BroadcastQueryStageExec
                 ? spark.range(eachRow(relation((BroadcastQueryStageExec) plan), null)).toDF()
@@ -178,7 +186,7 @@ public final class RunningPlan {
         }
         return plan instanceof BroadcastQueryStageExec
             ? broadcast((BroadcastQueryStageExec) plan, spark)
-            : spark.internalCreateDataFrame(plan.execute(), schema(plan), false);
+            : spark.internalCreateDataFrame(plan.execute(), TreeText.schema(plan.output()), false);
     }
 
     /** The rows of a broadcast table, from the driver's copy of it and without a task: a file of Arrow
@@ -187,26 +195,48 @@ public final class RunningPlan {
         BroadcastQueryStageExec stage = (BroadcastQueryStageExec) physical;
         java.util.List rows = new java.util.ArrayList();
         eachRow(relation(stage), rows);
+        java.nio.file.Path file = java.nio.file.Files.createTempFile(
+            "headway-state-", ".arrow", new java.nio.file.attribute.FileAttribute[0]);
+        if (rows.isEmpty()) {
+            return file.toString();
+        }
         if (stage.output().isEmpty()) {
             rows = java.util.Collections.nCopies(rows.size(),
                 new org.apache.spark.sql.catalyst.expressions.GenericInternalRow(
                     new Object[] {Boolean.TRUE}));
         }
-        scala.collection.Iterator streams =
-            org.apache.spark.sql.execution.arrow.ArrowConverters$.MODULE$.toBatchWithSchemaIterator(
-                scala.jdk.javaapi.CollectionConverters.asScala(rows.iterator()), schema(stage),
-                0L, Long.MAX_VALUE, "UTC", true, false);
-        java.nio.file.Path file = java.nio.file.Files.createTempFile(
-            "headway-state-", ".arrow", new java.nio.file.attribute.FileAttribute[0]);
-        java.io.OutputStream written = new java.io.FileOutputStream(file.toFile());
+        scala.collection.Iterator streams = TreeText.arrow(
+            scala.jdk.javaapi.CollectionConverters.asScala(rows.iterator()), TreeText.schema(stage.output()));
+        boolean whole = false;
         try {
-            while (!rows.isEmpty() && streams.hasNext()) {
-                written.write((byte[]) streams.next());
+            java.io.OutputStream written = new java.io.FileOutputStream(file.toFile());
+            try {
+                while (streams.hasNext()) {
+                    written.write((byte[]) streams.next());
+                }
+            } finally {
+                written.close();
             }
+            whole = true;
         } finally {
-            written.close();
+            if (!whole) {
+                java.nio.file.Files.deleteIfExists(file);
+            }
         }
         return file.toString();
+    }
+
+    /** Runs the plan of a frame for its own sake; how many rows it has. */
+    public static long count(Object dataset) {
+        final QueryExecution query =
+            ((org.apache.spark.sql.classic.Dataset) dataset).queryExecution();
+        Object rows = org.apache.spark.sql.execution.SQLExecution$.MODULE$.withNewExecutionId(
+            query, scala.Option.apply("count"), new scala.runtime.AbstractFunction0() {
+                public Object apply() {
+                    return Long.valueOf(query.toRdd().count());
+                }
+            });
+        return ((Long) rows).longValue();
     }
 
     /**
@@ -244,29 +274,23 @@ public final class RunningPlan {
         return org.apache.spark.sql.classic.Dataset.ofRows(session, leaf);
     }
 
-    /** Rows without columns get one: nothing else could tell how many there are. */
-    private static StructType schema(SparkPlan plan) {
-        StructType schema = new StructType();
-        scala.collection.Seq output = plan.output();
-        if (output.isEmpty()) {
-            return schema.add("c0", org.apache.spark.sql.types.DataTypes.BooleanType, false);
-        }
-        for (int i = 0; i < output.length(); i++) {
-            Attribute attribute = (Attribute) output.apply(i);
-            schema = schema.add("c" + i, attribute.dataType(), attribute.nullable());
-        }
-        return schema;
-    }
-
     private static String described(SparkPlan state, int[] numbered, java.util.Map times) {
         QueryStageExec stage = stageBelow(state);
         String sizes = "-1 -1";
-        if (stage != null) {
-            scala.Option rows = stage.getRuntimeStatistics().rowCount();
+        if (state instanceof InMemoryTableScanExec) {
+            org.apache.spark.sql.catalyst.plans.logical.Statistics cached =
+                ((InMemoryTableScanExec) state).relation().stats();
+            scala.Option rows = cached.rowCount();
+            sizes = (rows.isDefined() ? rows.get().toString() : "-1") + " " + cached.sizeInBytes();
+        } else if (stage != null) {
+            boolean parts = state != stage && isPartial(stage);
+            scala.Option rows = parts
+                ? scala.Option.empty() : stage.getRuntimeStatistics().rowCount();
             String bytes = stage.getRuntimeStatistics().sizeInBytes().toString();
             if (rows.isDefined() && state instanceof BroadcastQueryStageExec) {
                 // Spark tells the memory of the hash table, which is never below 64 MiB.
-                java.math.BigInteger wide = java.math.BigInteger.valueOf(schema(state).defaultSize());
+                java.math.BigInteger wide =
+                    java.math.BigInteger.valueOf(TreeText.schema(state.output()).defaultSize());
                 bytes = new java.math.BigInteger(rows.get().toString()).multiply(wide).toString();
             }
             sizes = (rows.isDefined() ? rows.get().toString() : "-1") + " " + bytes;
@@ -277,27 +301,27 @@ public final class RunningPlan {
             places.append(i == 1 ? "" : ",").append(numbered[i]);
         }
         boolean waits = hasSubqueries(state);
-        long millis = millisBehind(state, times, new java.util.IdentityHashMap());
+        java.util.Map steps = new java.util.TreeMap();
+        boolean known = stepsBehind(state, times, steps);
         boolean copied = state instanceof BroadcastQueryStageExec;
-        return sizes + " " + millis + " " + copied + " " + whole + " " + waits + " " + places + "] "
-            + schema(state).json();
+        return sizes + " " + (known ? pairs(steps) : "-1") + " " + copied + " " + whole + " " + waits + " " + places + "] "
+            + TreeText.schema(state.output()).json();
     }
 
-    /** Those of stages that have begun: adaptive execution submits all it can, whether or not there
-     * are cores for their tasks. */
+    /** The numbers of unfinished stages: of those that have begun, and then of the others. Adaptive
+     * execution submits all it can, whether or not there are cores for their tasks. */
     private static String underWay(java.util.List stages, org.apache.spark.SparkContext context) {
         if (stages.isEmpty()) {
-            return "";
+            return " |";
         }
         java.util.Set rows = new java.util.HashSet();
-        java.util.Set begun = new java.util.HashSet();
+        java.util.Set begun = begunStages(context);
         scala.collection.Seq active =
             stagesThat(context, org.apache.spark.status.api.v1.StageStatus.ACTIVE);
         for (int i = 0; i < active.length(); i++) {
             org.apache.spark.status.api.v1.StageData stage =
                 (org.apache.spark.status.api.v1.StageData) active.apply(i);
-            if (stage.numActiveTasks() + stage.numCompleteTasks() > 0) {
-                begun.add(Integer.valueOf(stage.stageId()));
+            if (begun.contains(Integer.valueOf(stage.stageId()))) {
                 for (int j = 0; j < stage.rddIds().length(); j++) {
                     rows.add(stage.rddIds().apply(j));
                 }
@@ -316,13 +340,28 @@ public final class RunningPlan {
             }
         }
         StringBuilder numbers = new StringBuilder();
+        StringBuilder others = new StringBuilder();
         for (int i = 0; i < stages.size(); i++) {
-            QueryStageExec stage = (QueryStageExec) stages.get(i);
-            if (hasBegun(unreused(stage.plan()), rows, tags)) {
-                numbers.append(' ').append(stage.id());
+            SparkPlan exchange = unreused(((QueryStageExec) stages.get(i)).plan());
+            (hasBegun(exchange, rows, tags) ? numbers : others).append(' ').append(exchange.id());
+        }
+        return numbers + " |" + others;
+    }
+
+    /** The numbers of those that have tasks at work, or done. The scheduler knows; what Spark tells of a
+     * stage follows when one of its tasks ends, which may be after minutes. */
+    private static java.util.Set begunStages(org.apache.spark.SparkContext context) {
+        java.util.Set begun = new java.util.HashSet();
+        scala.collection.Seq sets = ((org.apache.spark.scheduler.TaskSchedulerImpl) context.taskScheduler())
+            .rootPool().getSortedTaskSetQueue();
+        for (int i = 0; i < sets.length(); i++) {
+            org.apache.spark.scheduler.TaskSetManager tasks =
+                (org.apache.spark.scheduler.TaskSetManager) sets.apply(i);
+            if (tasks.runningTasks() + tasks.tasksSuccessful() > 0) {
+                begun.add(Integer.valueOf(tasks.stageId()));
             }
         }
-        return numbers.toString();
+        return begun;
     }
 
     private static boolean hasBegun(SparkPlan exchange, java.util.Set rows, java.util.Set tags) {
@@ -345,9 +384,10 @@ public final class RunningPlan {
             false, false, new double[0], java.util.Collections.EMPTY_LIST);
     }
 
-    /** The milliseconds of the tasks of every stage that has ended, by the numbers of its RDDs. */
-    private static java.util.Map taskTimes(org.apache.spark.SparkContext context) {
+    /** The milliseconds of every stage that has ended, had it had all cores, by the numbers of its RDDs. */
+    private static java.util.Map stageTimes(org.apache.spark.SparkContext context) {
         java.util.Map times = new java.util.HashMap();
+        int cores = Math.max(1, context.defaultParallelism());
         scala.collection.Seq stages =
             stagesThat(context, org.apache.spark.status.api.v1.StageStatus.COMPLETE);
         for (int i = 0; i < stages.length(); i++) {
@@ -357,28 +397,39 @@ public final class RunningPlan {
             for (int j = 0; j < numbers.length(); j++) {
                 Object known = times.get(numbers.apply(j));
                 long before = known == null ? 0 : ((Long) known).longValue();
-                times.put(numbers.apply(j), Long.valueOf(before + stage.executorRunTime()));
+                times.put(numbers.apply(j), Long.valueOf(before + stage.executorRunTime() / cores));
             }
         }
         return times;
     }
 
-    /** Of all stages that a state was made by; -1 where Spark has forgotten one of them. */
-    private static long millisBehind(SparkPlan node, java.util.Map times, java.util.Map counted) {
-        long millis = 0;
+    /** Adds those of all exchanges that a state was made by; false where Spark has forgotten one of them. */
+    private static boolean stepsBehind(SparkPlan node, java.util.Map times, java.util.Map steps) {
         if (node instanceof QueryStageExec && isExchange((QueryStageExec) node)) {
             SparkPlan exchange = unreused(((QueryStageExec) node).plan());
-            if (counted.put(exchange, Boolean.TRUE) != null) {
-                return 0;
+            long millis = millisOf(exchange, times);
+            if (millis < 0 || steps.put(Integer.valueOf(exchange.id()), Long.valueOf(millis)) != null) {
+                return millis >= 0;
             }
-            millis = millisOf(exchange, times);
         }
         scala.collection.Seq children = inputs(node);
-        for (int i = 0; i < children.length() && millis >= 0; i++) {
-            long behind = millisBehind((SparkPlan) children.apply(i), times, counted);
-            millis = behind < 0 ? -1 : millis + behind;
+        for (int i = 0; i < children.length(); i++) {
+            if (!stepsBehind((SparkPlan) children.apply(i), times, steps)) {
+                return false;
+            }
         }
-        return millis;
+        return true;
+    }
+
+    private static String pairs(java.util.Map numbers) {
+        StringBuilder text = new StringBuilder("[");
+        java.util.Iterator entries = numbers.entrySet().iterator();
+        while (entries.hasNext()) {
+            java.util.Map.Entry entry = (java.util.Map.Entry) entries.next();
+            text.append(text.length() > 1 ? "," : "");
+            text.append('[').append(entry.getKey()).append(',').append(entry.getValue()).append(']');
+        }
+        return text.append(']').toString();
     }
 
     private static long millisOf(SparkPlan exchange, java.util.Map times) {
@@ -484,7 +535,7 @@ public final class RunningPlan {
         beside.conf().set("spark.sql.execution.arrow.localRelationThreshold", "0");
         java.util.List rows = new java.util.ArrayList();
         eachRow(relation(stage), rows);
-        StructType schema = schema(stage);
+        StructType schema = TreeText.schema(stage.output());
         String zone = beside.sessionState().conf().sessionLocalTimeZone();
         long most = Math.max(10000L, rows.size() / spark.sparkContext().defaultParallelism() + 1);
         scala.collection.Iterator batches =
@@ -622,14 +673,29 @@ public final class RunningPlan {
                 return;
             }
             // Its own node may be linked to a stage that has parts of its rows.
-            findBelow(stage.logicalPlan());
+            if (stage.logicalPlan() instanceof InMemoryRelation) {
+                findHeld(stage.logicalPlan());
+            } else {
+                findBelow(stage.logicalPlan());
+            }
             return;
         }
         Object physical = links.get(node);
         if (physical != null && isThere((SparkPlan) physical) && hold(node, (SparkPlan) physical)) {
             return;
         }
+        if (node instanceof InMemoryRelation && isCached((InMemoryRelation) node)) {
+            hold(node, new InMemoryTableScanExec(
+                node.output(), (scala.collection.immutable.Seq) scala.collection.immutable.Nil$.MODULE$,
+                (InMemoryRelation) node));
+            return;
+        }
         findBelow(node);
+    }
+
+    /** Whether all rows of a table that the session has cached are there: no other session has them. */
+    private static boolean isCached(InMemoryRelation table) {
+        return table.cacheBuilder().isCachedColumnBuffersLoaded();
     }
 
     private void findBelow(LogicalPlan node) {

@@ -1,5 +1,6 @@
 package headway;
 
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.ScalarSubquery;
@@ -9,6 +10,7 @@ import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.adaptive.LogicalQueryStage;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
 
 /**
  * A tree of Catalyst as one JSON text, with all that a reader asks of its nodes.
@@ -177,6 +179,38 @@ public final class TreeText {
         return false;
     }
 
+    /** The rows of a relation of constants as an Arrow stream, without a task; nothing where there are none. */
+    public static byte[] rows(Object relation) {
+        org.apache.spark.sql.catalyst.plans.logical.LocalRelation local =
+            (org.apache.spark.sql.catalyst.plans.logical.LocalRelation) relation;
+        if (local.data().isEmpty()) {
+            return new byte[0];
+        }
+        scala.collection.Iterator streams = arrow(local.data().iterator(), schema(local.output()));
+        byte[] stream = (byte[]) streams.next();
+        streams.hasNext();  // at its end it gives back its memory
+        return stream;
+    }
+
+    /** Rows as Arrow streams of their own. */
+    public static scala.collection.Iterator arrow(scala.collection.Iterator rows, StructType schema) {
+        return org.apache.spark.sql.execution.arrow.ArrowConverters$.MODULE$
+            .toBatchWithSchemaIterator(rows, schema, 0L, Long.MAX_VALUE, "UTC", true, false);
+    }
+
+    /** Columns c0, c1, ... Rows without columns get one: nothing else could tell how many there are. */
+    public static StructType schema(scala.collection.Seq output) {
+        StructType schema = new StructType();
+        if (output.isEmpty()) {
+            return schema.add("c0", org.apache.spark.sql.types.DataTypes.BooleanType, false);
+        }
+        for (int i = 0; i < output.length(); i++) {
+            Attribute attribute = (Attribute) output.apply(i);
+            schema = schema.add("c" + i, attribute.dataType(), attribute.nullable());
+        }
+        return schema;
+    }
+
     /**
      * A plan that is being run. `held` has, by node whose rows are there, the number of its state
      * and the places of its columns in that, as an array of int: it is written as a leaf, and the
@@ -311,7 +345,7 @@ public final class TreeText {
     public static boolean isPartitioned(Object plan) {
         Object relation = isRelation(plan) ? call(plan, "relation") : null;
         Object columns = relation == null ? null : call(relation, "partitionSchema");
-        return columns != null && ((org.apache.spark.sql.types.StructType) columns).length() > 0;
+        return columns != null && ((StructType) columns).length() > 0;
     }
 
     /** [[type, value], ...], of types whose values have a text. */

@@ -18,6 +18,7 @@ from headway.plan.nodes import Node, Scan, ScanColumn, Values
 from headway.plan.sources import FileSource, RangeSource, SessionSource, Source
 from headway.plan.statistics import TableStatistics
 from headway.spark.tree import Handle, Tree, sequence
+from headway.spark.tree_text import constant_rows
 from headway.spark.types import constant_text, ddl_of, timestamp_text
 
 if TYPE_CHECKING:
@@ -193,10 +194,11 @@ def _constants(reader: OperatorReader, tree: Tree) -> Node:
     """A local relation as constants; as session data when it is large or has nested types."""
     attributes = tree.expression_list("output")
     columns = tuple(reader.column_of(attribute) for attribute in attributes)
-    if tree.handle.data().length() * max(len(columns), 1) <= _MOST_CONSTANTS:
-        if not columns:
-            return Values((), ((),) * int(tree.handle.data().length()))
-        rows = _constant_rows(_frame_of(reader, tree).toArrow(), columns)
+    count = int(tree.handle.data().length())
+    if count * max(len(columns), 1) <= _MOST_CONSTANTS:
+        if not columns or count == 0:
+            return Values(columns, ((),) * count)
+        rows = _constant_rows(pa.ipc.open_stream(constant_rows(tree.handle)).read_all(), columns)
         if rows is not None:
             return Values(columns, rows)
     return _scan(reader, tree, _session_source(reader, tree))

@@ -36,18 +36,19 @@ from headway.spark.tree_text import (
 @dataclass(frozen=True, slots=True)
 class LiveState:
     """Rows that a finished part of the query put out. Rows and bytes are None where Spark did not
-    count them, or has them as parts of groups; so are `task_seconds`, which tasks took for it and
-    for what it was made from, where Spark does not know them any more. `whole`: all rows of the
-    plan that it stands for, where a broadcast table has only those that can be found in it.
-    `waits`: reading it needs the result of a subquery, which may not be there yet. `places` tells
-    where the columns of that plan are in the state."""
+    count them. Where it has them as parts of groups, nobody knows how many groups these are, and
+    their bytes are less than the ones told. `steps` are the seconds of the stages behind it, by
+    their numbers, or None where Spark does not know them any more. `whole`: all rows of the plan
+    that it stands for, where a broadcast table has only those that can be found in it. `waits`:
+    reading it needs the result of a subquery, which may not be there yet. `places` tells where the
+    columns of that plan are in the state."""
 
     number: int
     operator: str
     """The one of Spark's that it stands for."""
     rows: int | None
     bytes: int | None
-    task_seconds: float | None
+    steps: Mapping[int, float] | None
     broadcast: bool
     whole: bool
     waits: bool
@@ -63,11 +64,13 @@ class LiveState:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Those of Spark; `running` are the numbers of those that have tasks at work."""
+    """Those of Spark; `running` are the numbers of those that have tasks at work, `unfinished` of
+    all that Spark has planned and that are not finished."""
 
     finished: int
     total: int
     running: frozenset[int]
+    unfinished: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +113,11 @@ def stages_of(frame: DataFrame) -> Stages:
 
 
 def _stages(text: str) -> Stages:
-    finished, total, *running = (int(number) for number in text.split())
-    return Stages(finished, total, frozenset(running))
+    begun, _, others = text.partition("|")
+    finished, total, *running = map(int, begun.split())
+    return Stages(
+        finished, total, frozenset(running), frozenset([*running, *map(int, others.split())])
+    )
 
 
 def read_running(
@@ -198,13 +204,13 @@ def state_frame(spark: SparkSession, state: LiveState, scan: StateScan) -> DataF
 
 def _state(text: str, physical: Handle, logical: Handle) -> LiveState:
     number, operator, *told, schema = str(text).split(" ", 9)
-    rows, size, millis, broadcast, whole, waits, places = told
+    rows, size, steps, broadcast, whole, waits, places = told
     return LiveState(
         int(number),
         operator,
         int(rows) if int(rows) >= 0 else None,
         int(size) if int(size) >= 0 else None,
-        int(millis) / 1000.0 if int(millis) >= 0 else None,
+        None if steps == "-1" else {s: ms / 1000.0 for s, ms in json.loads(steps)},
         broadcast == "true",
         whole == "true",
         waits == "true",

@@ -60,6 +60,12 @@ def constant_sql(literal: Any) -> str:
     return str(_object(_TREES).constant(literal))
 
 
+def constant_rows(relation: Any) -> bytes:
+    """Of a relation of constants: an Arrow stream, or nothing where there are no rows. It takes no
+    task to read them."""
+    return bytes(_object(_TREES).rows(relation))
+
+
 def acts_at_once(parsed: Any) -> bool:
     """Whether Spark acts as soon as it sees a parsed plan that is no command by its class."""
     return bool(_object(_TREES).actsAtOnce(parsed))
@@ -168,8 +174,8 @@ def running_text(execution: Any, passed_over: list[Any]) -> RunningText:
 
 
 def stages_text(execution: Any) -> str:
-    """Of a query that is running: how many stages are finished, how many there are, and the numbers
-    of those that have tasks at work."""
+    """Of a query that is running: how many stages are finished, how many there are, the numbers of
+    those that have tasks at work, and behind a bar those of the others that are not finished."""
     return str(_object(_RUNNING).stages(execution))
 
 
@@ -192,6 +198,11 @@ def rows_of(session: Any, physical: Any) -> Any:
 def rows_in_file(physical: Any) -> str:
     """The rows of a broadcast table, written by the driver's JVM: the path of that file."""
     return str(_object(_RUNNING).file(physical))
+
+
+def counted(dataset: Any) -> int:
+    """How many rows the JVM's Dataset has: its own plan is run, with nothing added to it."""
+    return int(_object(_RUNNING).count(dataset))
 
 
 def make_ready_to_plan() -> None:

@@ -103,6 +103,13 @@ class EventLog:
         self._tail = (number + 1, crc32(record))
         return number + 1
 
+    def overtaken(self) -> bool:
+        """Whether somebody else has written an event after the last one of this writer."""
+        with self._lock:
+            if self._tail is None or self._unsure is not None or self._ended:
+                return False
+            return self._store.exists(self._path(self._tail[0] + 1))
+
     def end(self, event: Event, pieces: dict[str, int]) -> None:
         """Appends the last event and closes the log over it and the run's pieces."""
         head = self.head()

@@ -196,6 +196,10 @@ class Run:
             at = self._clock.now().isoformat()
             self.write_piece(ALIVE, msgspec.json.encode(_Alive(this_process(), at)))
 
+    def overtaken(self) -> bool:
+        """Whether another process has taken the run over since this one wrote its last event."""
+        return self._log.overtaken()
+
     def driver(self) -> ProcessRecord:
         """The process that drives the run, or did so last."""
         return _driver(self.manifest, self.events())

@@ -9,7 +9,7 @@ import typer
 
 from headway.cli import options
 from headway.cli.batch import follow_to_end, print_outcome
-from headway.cli.commands.suspend import print_suspended, suspend_run
+from headway.cli.commands.suspend import print_suspended, suspend_run, suspension
 from headway.cli.output import print_json, stderr, stdout
 from headway.cli.requests import UNDER_WAY, check_status
 from headway.cli.sessions import open_session
@@ -25,14 +25,7 @@ def migrate(
         str, typer.Option("--to", metavar="MASTER", help="The Spark master to go on with.")
     ],
     tables: options.Tables = None,
-    wait_pipeline: Annotated[
-        bool,
-        typer.Option(
-            "--wait-pipeline/--now",
-            help="Finish the pipelines that are running first, so that no work is lost; or drop "
-            "them.",
-        ),
-    ] = True,
+    wait_pipeline: options.WaitPipeline = None,
     within: options.Within = None,
     unchecked: options.Unchecked = False,
     json: options.Json = False,
@@ -47,7 +40,7 @@ def migrate(
     resumed from what is done of it. It may as well be suspended already.
     """
     settings = options.settings_from(config, assignments, store=store, master=to)
-    seconds = None if within is None else options.seconds_of(within, "--within")
+    how = suspension(wait_pipeline, within)
     reached, found = find_run(settings.store.url, run_id)
     run = Run.open(reached, found)
     if not run.summary().resumable:
@@ -58,7 +51,7 @@ def migrate(
         if not run.summary().resumable:
             session.check_tables(found, unchecked=unchecked)  # before anything is stopped
             began = time.monotonic()
-            moved = suspend_run(run, wait=wait_pipeline, within=seconds, quiet=quiet)
+            moved = suspend_run(run, how, quiet=quiet)
             if not run.summary().resumable:  # a driver that was killed meanwhile leaves it so too
                 if json:
                     print_json({"suspended": moved})

@@ -83,7 +83,7 @@ def run_to_builtins(run: Run) -> dict[str, Any]:
         **msgspec.to_builtins(summary),
         "url": run.url,
         "headway_version": manifest.headway_version,
-        "driver": msgspec.to_builtins(manifest.driver),
+        "driver": msgspec.to_builtins(run.driver()),
         "settings": manifest.settings,
         "tables": [
             {

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -17,6 +16,7 @@ from headway.cli.steps import spinner
 from headway.cli.stores import find_run
 from headway.session.requests import Request
 from headway.session.resuming import IMAGE
+from headway.session.suspending import Suspension
 from headway.storage import Run
 
 _PATIENCE = 30.0
@@ -26,14 +26,7 @@ _NO_IMAGE: Mapping[str, Any] = {"states": {}, "progress": {}, "not_kept": []}
 
 def suspend(
     run_id: options.RunId,
-    wait_pipeline: Annotated[
-        bool,
-        typer.Option(
-            "--wait-pipeline/--now",
-            help="Finish the pipelines that are running first, so that no work is lost, and the "
-            "next ones where that is cheaper than moving; or drop them.",
-        ),
-    ] = True,
+    wait_pipeline: options.WaitPipeline = None,
     within: options.Within = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -47,11 +40,11 @@ def suspend(
     cannot be kept, the run goes on.
     """
     settings = options.settings_from(config, assignments, store=store)
-    seconds = None if within is None else options.seconds_of(within, "--within")
+    how = suspension(wait_pipeline, within)
     reached, found = find_run(settings.store.url, run_id)
     run = Run.open(reached, found)
     check_status(run, UNDER_WAY, "suspend")
-    told = suspend_run(run, wait=wait_pipeline, within=seconds, quiet=quiet)
+    told = suspend_run(run, how, quiet=quiet)
     if json:
         print_json(told)
         return
@@ -60,11 +53,17 @@ def suspend(
         stdout().print(Text("go on with it: ").append(f"headway resume {found}", "bold"))
 
 
-def suspend_run(run: Run, *, wait: bool, within: float | None, quiet: bool) -> dict[str, Any]:
+def suspension(wait_pipeline: bool | None, within: str | None) -> Suspension:
+    """What was asked for on the command line."""
+    seconds = None if within is None else options.seconds_of(within, "--within")
+    return Suspension(wait_pipeline is not False, seconds, cheaper=wait_pipeline is None)
+
+
+def suspend_run(run: Run, how: Suspension, *, quiet: bool) -> dict[str, Any]:
     """Has the driver of a run suspend it; what has become of the run."""
     began = time.monotonic()
-    request = Request("suspend", wait=wait, within=within)
-    patience = None if within is None else within + _PATIENCE
+    request = Request("suspend", wait=how.wait, within=how.within, cheaper=how.cheaper)
+    patience = None if how.within is None else how.within + _PATIENCE
     with spinner(f"suspending run {run.run_id}", quiet=quiet):
         status = ask_until(run, request, UNDER_WAY, patience)
     if status in UNDER_WAY:

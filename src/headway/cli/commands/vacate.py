@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from headway.base.errors import HeadwayError
+from headway.base.errors import HeadwayError, WrongUsage
 from headway.cli import options
-from headway.cli.commands.suspend import print_suspended, suspend_run
+from headway.cli.commands.suspend import print_suspended, suspend_run, suspension
 from headway.cli.output import duration_text, plural, print_json, stdout
 from headway.cli.steps import spinner
 from headway.cli.stores import open_existing_store
@@ -53,15 +53,15 @@ def vacate(
     could not be suspended it goes on, and the exit code is 1.
     """
     settings = options.settings_from(config, assignments, store=store)
-    seconds = None if within is None else options.seconds_of(within, "--within")
+    how = suspension(wait_pipeline, within)
     reached = open_existing_store(settings.store.url)
     runs = [] if reached is None else running_here(reached)
-    runs = [run for run in runs if driver is None or run.driver().pid == driver]
+    runs = runs if driver is None else _driven_by(driver, runs)
     began = time.monotonic()
 
     def suspend(run: Run) -> dict[str, Any]:
         try:
-            return suspend_run(run, wait=wait_pipeline, within=seconds, quiet=True)
+            return suspend_run(run, how, quiet=True)
         except HeadwayError as error:
             status = run.summary().status
             return {"run": run.run_id, "status": status, "error": error.describe()}
@@ -86,6 +86,17 @@ def vacate(
     else:
         _print_vacated(told, stdout())
     raise typer.Exit(int(bool(going_on)))
+
+
+def _driven_by(process: int, runs: list[Run]) -> list[Run]:
+    found = [run for run in runs if run.driver().pid == process]
+    if not found:
+        others = ", ".join(sorted({str(run.driver().pid) for run in runs}))
+        raise WrongUsage(
+            f"process {process} drives no run of this store on this machine",
+            hint=f"these do: {others}" if others else "no run is under way here",
+        )
+    return found
 
 
 def _print_vacated(told: dict[str, Any], console: Console) -> None:
