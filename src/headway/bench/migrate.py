@@ -43,7 +43,7 @@ _ENGINES = {"tpch": ("spark", "pipelined"), "tpcds": ("spark",)}
 _VACATED = (1, 2, 4, 8)
 _VACATED_TIMES = 3
 _PATIENCE = 300.0
-_OVERHEAD_SECONDS = 3.0
+_OVERHEAD_SECONDS = 8.0
 """For which a query is run over and over, with and without what looks after it, in each pass."""
 
 
@@ -173,8 +173,8 @@ class _Bench:
         """Of runs right after one another, so that a machine that gets slower or faster meanwhile
         is so for both. Quick queries are run more often: what is to be found is a hundredth, and a
         query takes a tenth more or less each time."""
-        rounds = round(_OVERHEAD_SECONDS / query.alone[session.settings.engine.name])
-        for number in range(2 * repeat * min(max(rounds, 2), 8)):
+        four_runs = 4 * query.alone[session.settings.engine.name]
+        for number in range(2 * max(1, round(repeat * _OVERHEAD_SECONDS / four_runs))):
             seconds: dict[bool, float] = {}
             # Each kind comes first as often as the other.
             for looked_after in (True, False) if number % 2 else (False, True):
