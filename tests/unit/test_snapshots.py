@@ -237,6 +237,19 @@ def test_rows_that_change_places_again_count_as_moving(speed: StoreSpeed) -> Non
     assert cost(shuffled) == pytest.approx(cost(Standing(PLAN, {"s": state}, 1, 2)) + 2.0)
 
 
+class Clock:
+    """In the place of the module `time`: nobody waits."""
+
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
 class Proceeding(Keeper):
     """Its one state is large, and small from a look on."""
 
@@ -254,12 +267,21 @@ class Proceeding(Keeper):
         return Standing(PLAN, {} if without else {"s": state}, self.done if small else 1, 5)
 
 
+class NearlyDone(Proceeding):
+    """From a look on, and with one more pipeline finished at every look."""
+
+    def finished(self) -> int:
+        self.looks += 1
+        return 1 if self.looks < self.small_from else min(self.looks, 100)
+
+
 def test_waiting_goes_on_while_it_takes_less_than_moving(
     speed: StoreSpeed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = sys.modules[suspend.__module__]
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(module, "_RESUMING_SECONDS", 0.05)
+    monkeypatch.setattr(module, "time", clock := Clock())
 
     def looks_of(
         keeper: Proceeding, within: float | None = None, *, wait: bool = True, cheaper: bool = True
@@ -271,9 +293,9 @@ def test_waiting_goes_on_while_it_takes_less_than_moving(
 
     assert looks_of(Proceeding(20, seconds=60.0)) in range(20, 30), "until there is little to move"
     given_up = Proceeding(10_000, seconds=0.4)
-    began = time.monotonic()
+    began = clock.now
     assert looks_of(given_up) > 5
-    assert 0.4 <= time.monotonic() - began < 20.0, "as long as writing it and making it again takes"
+    assert 0.4 <= clock.now - began < 20.0, "as long as writing it and making it again takes"
     assert looks_of(Proceeding(10_000, seconds=60.0), within=1.0) < 10, "there is no time for that"
     assert looks_of(Proceeding(10_000, seconds=60.0), wait=False) < 10
     told = Proceeding(10_000, seconds=60.0)
@@ -281,18 +303,31 @@ def test_waiting_goes_on_while_it_takes_less_than_moving(
     assert told.calls[0] == "settle to its end"
 
 
+def test_cached_tables_are_nothing_that_a_query_has_done(speed: StoreSpeed) -> None:
+    """Another session reads the tables themselves, where it can."""
+
+    class Cached(Keeper):
+        def stand(self, without: Collection[str] = ()) -> Standing | None:
+            if without:
+                return None
+            states = {"cached": HeldState(1000, 400 * MIB, steps={})}
+            made = {"made": HeldState(1000, MIB, steps={1: 5.0})} if self.done > 1 else {}
+            return Standing(PLAN, states | made, self.done, 5)
+
+    def kept(finished: int, *, portable: bool) -> bool:
+        keeper = Cached()
+        keeper.done = finished
+        behind = replace(work(60.0), portable=portable)
+        now = Suspension(wait=False)
+        stop, ended = (lambda: None), (lambda: False)
+        return suspend(keeper, now, None, speed, behind, stop, ended, Haste()) is not None
+
+    assert not kept(1, portable=True) and kept(1, portable=False) and kept(2, portable=True)
+
+
 def test_what_is_nearly_done_is_waited_for_as_long_again(
     speed: StoreSpeed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Clock:
-        now = time.monotonic()
-
-        def monotonic(self) -> float:
-            return self.now
-
-        def sleep(self, seconds: float) -> None:
-            self.now += seconds
-
     module = sys.modules[suspend.__module__]
     monkeypatch.setattr(module, "_RESUMING_SECONDS", 3.0)
 
@@ -303,6 +338,9 @@ def test_what_is_nearly_done_is_waited_for_as_long_again(
         return clock.now - began
 
     assert waited(Proceeding(20, seconds=0.0)) < 3.5, "from when it was asked"
+    assert waited(NearlyDone(20, seconds=0.0, done=4)) < 5.5, (
+        "once, however many pipelines are left"
+    )
     assert 4.8 < waited(Proceeding(20, seconds=0.0, done=4)) < 5.5, "from when it was nearly done"
 
 

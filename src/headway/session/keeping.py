@@ -241,7 +241,8 @@ class Keeping:
             if self._closed:
                 return {}
             try:
-                kept: Mapping[str, QueryImage] = {}
+                # Of queries that are about to go on, all that is known is there.
+                kept: Mapping[str, QueryImage] = {} if running else self.write(done)
                 for name, under_way in running.items():
                     image = self._image(under_way, until)
                     if self._haste.asked:
@@ -332,7 +333,10 @@ class Keeping:
         return standing is not None and is_portable(standing.plan)
 
     def _work(self, running: Running) -> Work:
-        return Work(running.began, lambda standing: self._share_done(running.query, standing))
+        query = running.query
+        plan = query.whole_plan
+        portable = plan is not None and is_portable(plan)
+        return Work(running.began, lambda standing: self._share_done(query, standing), portable)
 
     def _share_done(self, query: PlannedQuery, standing: Standing) -> float:
         """The work behind the states, of the work of the whole plan, both by the same estimates."""

@@ -13,7 +13,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from headway.base.errors import HeadwayError, QueryFailed, StoreCorrupt, WrongUsage
+from headway.base.errors import (
+    HeadwayError,
+    PieceMissing,
+    QueryFailed,
+    StoreCorrupt,
+    WrongUsage,
+)
 from headway.storage import ANSWERS, REQUESTS, ProcessRecord, Run
 
 LOOK_SECONDS = 0.5
@@ -83,6 +89,8 @@ def take_requests(run: Run, act: Callable[[Request], None]) -> None:
         token = name.rpartition("/")[2]
         try:
             data = run.read_piece(name)
+        except PieceMissing:
+            continue  # whoever asked has given it up
         except StoreCorrupt as error:  # those behind it are not to wait for ever
             run.remove_pieces([name])
             _refuse(run, token, error)

@@ -79,7 +79,7 @@ class SparkKeeper:
         patience = time.monotonic() + BEGIN_SECONDS
         while not ended():
             stages = self._stages()
-            at_last = 0 < stages.total == stages.finished  # one that is no stage is left
+            at_last = stages.total == stages.finished  # one that is no stage is left
             if awaited and not awaited & stages.unfinished:
                 return
             if not awaited and (not to_its_end if at_last else time.monotonic() > patience):

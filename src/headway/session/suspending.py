@@ -52,6 +52,8 @@ class Work:
 
     began: float
     share_done: Callable[[Standing], float]
+    portable: bool = False
+    """Whether another session could begin the query anew."""
 
     def again(self, standing: Standing, newest: Standing) -> float:
         """The seconds of work between the two, which would be done a second time: as they were
@@ -139,7 +141,7 @@ def suspend(
             return None
         keeper.quiet(stop)
         newest = keeper.stand()
-        if newest is None:
+        if newest is None or (work.portable and _is_nothing_done(newest)):
             return None
         seconds = None if until is None else until - time.monotonic()
         cost = moving_cost(newest, speed, work, seconds)
@@ -148,6 +150,12 @@ def suspend(
         return keeper.image(without, origins=origins, until=until)
     finally:
         stop()
+
+
+def _is_nothing_done(standing: Standing) -> bool:
+    """Whether all that would be kept, and it is much, are tables that the session has cached."""
+    made = (state for state in standing.states.values() if state.steps != {})
+    return standing.new_bytes > SMALL_BYTES and not any(made)
 
 
 def _before(until: float | None, speed: StoreSpeed) -> float | None:
@@ -170,7 +178,7 @@ def _await_cheaper(
     at its end by then. So nobody waits for more than what moving at once would have cost him, and
     as much again once what is left is expected to take less than to move it."""
     began = time.monotonic()
-    finished, cost, writing = -1, 0.0, 0.0
+    finished, cost, writing, nearly_done = -1, 0.0, 0.0, False
     while not ended():
         if finished != (now_finished := keeper.finished()):
             standing = keeper.stand()
@@ -179,8 +187,8 @@ def _await_cheaper(
             finished, writing = now_finished, writing_seconds(standing, speed)
             again = work.again(replace(standing, states={}), standing)
             cost = _RESUMING_SECONDS + writing + min(reading_seconds(standing, speed), again)
-            if work.left(standing) < cost:
-                began = time.monotonic()
+            if not nearly_done and work.left(standing) < cost:
+                began, nearly_done = time.monotonic(), True
         now = time.monotonic()
         late = until is not None and now + 2 * writing >= until
         if late or now - began >= cost:

@@ -315,13 +315,14 @@ public final class RunningPlan {
             return " |";
         }
         java.util.Set rows = new java.util.HashSet();
-        java.util.Set begun = begunStages(context);
+        java.util.Set begun = new java.util.HashSet();
         scala.collection.Seq active =
             stagesThat(context, org.apache.spark.status.api.v1.StageStatus.ACTIVE);
         for (int i = 0; i < active.length(); i++) {
             org.apache.spark.status.api.v1.StageData stage =
                 (org.apache.spark.status.api.v1.StageData) active.apply(i);
-            if (begun.contains(Integer.valueOf(stage.stageId()))) {
+            if (hasTasks(stage, context)) {
+                begun.add(Integer.valueOf(stage.stageId()));
                 for (int j = 0; j < stage.rddIds().length(); j++) {
                     rows.add(stage.rddIds().apply(j));
                 }
@@ -348,20 +349,19 @@ public final class RunningPlan {
         return numbers + " |" + others;
     }
 
-    /** The numbers of those that have tasks at work, or done. The scheduler knows; what Spark tells of a
-     * stage follows when one of its tasks ends, which may be after minutes. */
-    private static java.util.Set begunStages(org.apache.spark.SparkContext context) {
-        java.util.Set begun = new java.util.HashSet();
-        scala.collection.Seq sets = ((org.apache.spark.scheduler.TaskSchedulerImpl) context.taskScheduler())
-            .rootPool().getSortedTaskSetQueue();
-        for (int i = 0; i < sets.length(); i++) {
-            org.apache.spark.scheduler.TaskSetManager tasks =
-                (org.apache.spark.scheduler.TaskSetManager) sets.apply(i);
-            if (tasks.runningTasks() + tasks.tasksSuccessful() > 0) {
-                begun.add(Integer.valueOf(tasks.stageId()));
-            }
+    /** Whether it has tasks at work, or done. The scheduler knows; what Spark tells of a stage follows
+     * when one of its tasks ends, which may be after minutes. Its queue has only stages with tasks that
+     * have not begun. */
+    private static boolean hasTasks(
+        org.apache.spark.status.api.v1.StageData stage, org.apache.spark.SparkContext context) {
+        scala.Option found = ((org.apache.spark.scheduler.TaskSchedulerImpl) context.taskScheduler())
+            .taskSetManagerForAttempt(stage.stageId(), stage.attemptId());
+        if (!found.isDefined()) {
+            return false;
         }
-        return begun;
+        org.apache.spark.scheduler.TaskSetManager tasks =
+            (org.apache.spark.scheduler.TaskSetManager) found.get();
+        return tasks.runningTasks() + tasks.tasksSuccessful() > 0;
     }
 
     private static boolean hasBegun(SparkPlan exchange, java.util.Set rows, java.util.Set tags) {
