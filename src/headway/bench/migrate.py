@@ -8,6 +8,7 @@ kept after every pipeline against once, machines that are vacated, and moves bet
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -43,8 +44,12 @@ _ENGINES = {"tpch": ("spark", "pipelined"), "tpcds": ("spark",)}
 _VACATED = (1, 2, 4, 8)
 _VACATED_TIMES = 3
 _PATIENCE = 300.0
-_OVERHEAD_SECONDS = 8.0
-"""For which a query is run over and over, with and without what looks after it, in each pass."""
+_OVERHEAD_SECONDS = 420.0
+"""For which queries are run with and without what looks after them, on each engine and in each
+pass, if the difference is not known to within this before."""
+_OVERHEAD_ERROR = 0.002
+_ROUND_SECONDS = 8.0
+"""For which each of them is, before the next one."""
 
 
 def measure_migrate(
@@ -151,38 +156,45 @@ class _Bench:
 
     def idle_overhead(self, repeat: int) -> dict[str, Any]:
         """What it costs that a query could be suspended, by engine: the runs in turn with all of it
-        and with nothing that looks after them."""
+        and with nothing that looks after them. All queries, and then the quicker half again and
+        again: what is to be found is a hundredth, a run takes a tenth more or less each time, and
+        the quick ones tell most in the same time."""
         overhead: dict[str, float] = {}
         error: dict[str, float] = {}
+        pairs: dict[str, int] = {}
         for engine, session in self._sessions.items():
+            queries = sorted(self._of("tpch"), key=lambda query: query.alone[engine])
+            asked, quicker = queries, queries[: len(queries) // 2]
+            until = time.monotonic() + repeat * _OVERHEAD_SECONDS
             ratios: list[float] = []
-            for query in self._of("tpch"):
-                self._tell(f"{query.name} on {engine}: overhead")
-                ratios += self._with_over_without(session, query, repeat)
-            found, off = middle_half(ratios)
-            overhead[engine], error[engine] = found - 1.0, off
+            while asked:
+                for query in asked:
+                    self._tell(f"{query.name} on {engine}: overhead")
+                    ratios += self._with_over_without(session, query)
+                found, off = middle_half([math.log(ratio) for ratio in ratios])
+                close = off <= _OVERHEAD_ERROR
+                asked = [] if close or time.monotonic() > until else quicker
+            overhead[engine], error[engine], pairs[engine] = math.expm1(found), off, len(ratios)
         return {
             "idle_overhead": max(overhead.values()),
             "idle_overhead_by_engine": overhead,
             "idle_overhead_standard_error": error,
+            "idle_overhead_pairs": pairs,
         }
 
-    def _with_over_without(
-        self, session: Session, query: MeasuredQuery, repeat: int
-    ) -> Iterator[float]:
+    def _with_over_without(self, session: Session, query: MeasuredQuery) -> Iterator[float]:
         """Of runs right after one another, so that a machine that gets slower or faster meanwhile
-        is so for both. Quick queries are run more often: what is to be found is a hundredth, and a
-        query takes a tenth more or less each time."""
+        is so for both. Each kind comes first as often as the other."""
         four_runs = 4 * query.alone[session.settings.engine.name]
-        for number in range(2 * max(1, round(repeat * _OVERHEAD_SECONDS / four_runs))):
-            seconds: dict[bool, float] = {}
-            # Each kind comes first as often as the other.
-            for looked_after in (True, False) if number % 2 else (False, True):
-                with _looked_after(looked_after):
-                    seconds[looked_after], _ = timed(
-                        lambda: run_in(session, query.text, query.name)
-                    )
-            yield seconds[True] / seconds[False]
+        for _ in range(max(1, round(_ROUND_SECONDS / four_runs))):
+            for order in ((True, False), (False, True)):
+                seconds: dict[bool, float] = {}
+                for looked_after in order:
+                    with _looked_after(looked_after):
+                        seconds[looked_after], _ = timed(
+                            lambda: run_in(session, query.text, query.name)
+                        )
+                yield seconds[True] / seconds[False]
 
     def separation(self) -> dict[str, Any]:
         """Keeping the state after every pipeline, against once on demand, in the middle: the time

@@ -11,6 +11,7 @@ from typing import Any
 
 from headway.base.errors import InternalError
 from headway.bench.drivers import Driver, Ended
+from headway.bench.peers import middle
 from headway.storage import Run, list_runs, open_store
 from headway.workloads import WORKLOADS
 
@@ -18,6 +19,8 @@ _MOVED = ("q04", "q14", "q23")
 _MOVED_AT = 0.5
 _KILLED = ("q14", "q23")
 _KILLED_AT = (0.25, 0.5, 0.75)
+_KILLED_TIMES = 3
+_ALONE_TIMES = 5
 _SMALL, _LARGE = "local[1]", "local[2]"
 _SNAPSHOT_EVERY = "500ms"
 _PATIENCE = 300.0
@@ -51,8 +54,8 @@ class Moves:
         ):
             for number, name in enumerate(_MOVED):
                 self._progress(f"{name} from {_SMALL} to {_LARGE}", number, len(_MOVED))
-                stays = small.best(name, self._texts[name])
-                anew = large.best(name, self._texts[name])
+                stays = small.usual(name, self._texts[name])
+                anew = large.usual(name, self._texts[name])
                 told, moved = self._moved(small, large, name, _MOVED_AT * stays.seconds, anew.rows)
                 found[name] = {
                     "stays": round((1.0 - _MOVED_AT) * stays.seconds, 3),
@@ -81,30 +84,36 @@ class Moves:
 
     def killed_drivers(self) -> dict[str, Any]:
         """By when the driver is killed: the share of what was done that is done again, with
-        snapshots. Without them, it is all of it."""
+        snapshots, each the median of some kills. Without snapshots, it is all of it."""
         self.different = []
         found: dict[str, dict[str, float]] = {name: {} for name in _KILLED}
         store = self._scratch / "killed"
         with Driver(_LARGE, self._tables, store) as other:
-            whole = {name: other.best(name, self._texts[name]) for name in _KILLED}
+            whole = {name: other.usual(name, self._texts[name], _ALONE_TIMES) for name in _KILLED}
             for number, point in enumerate(_KILLED_AT):
                 self._progress(f"driver killed at {point:.0%}", number, len(_KILLED_AT))
-                for name, best in whole.items():
-                    alone = best.seconds
-                    rest = self._rest_of_killed(store, other, name, point * alone, best.rows)
+                for name, usual in whole.items():
+                    alone = usual.seconds
+                    rest = middle(
+                        [
+                            self._rest_of_killed(store, other, name, point, usual.rows)
+                            for _ in range(_KILLED_TIMES)
+                        ]
+                    )
                     again = rest - (1.0 - point) * alone
                     found[name][f"{point:.0%}"] = round(max(0.0, again) / (point * alone), 3)
         return {"redone_after_kill": found, "killed_different": self.different}
 
     def _rest_of_killed(
-        self, store: Path, other: Driver, name: str, seconds: float, rows: str
+        self, store: Path, other: Driver, name: str, point: float, rows: str
     ) -> float:
-        """What is left to do of the query when its driver is killed after so many seconds."""
+        """What is left to do of the query when its driver is killed after that part of the time
+        that it takes there."""
         for _ in range(_ATTEMPTS):
             with Driver(
                 _LARGE, self._tables, store, suspension_snapshot_every=_SNAPSHOT_EVERY
             ) as killed:
-                killed.best(name, self._texts[name])
+                seconds = point * killed.usual(name, self._texts[name], 1).seconds
                 killed.start(name, self._texts[name])
                 run = self._begun(store)
                 time.sleep(seconds)

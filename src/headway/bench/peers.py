@@ -80,16 +80,16 @@ def geometric_mean(values: Iterable[float]) -> float | None:
     return exp(sum(found) / len(found)) if found else None
 
 
-def middle_half(ratios: list[float]) -> tuple[float, float]:
+def middle_half(values: list[float]) -> tuple[float, float]:
     """The mean of the middle half of them, which nothing rare moves, and its standard error."""
 
     def mean(found: list[float]) -> float:
         ordered = sorted(found)
         return statistics.mean(ordered[len(ordered) // 4 : len(ordered) - len(ordered) // 4])
 
-    draw = Random(len(ratios))
-    others = [mean(draw.choices(ratios, k=len(ratios))) for _ in range(_RESAMPLES)]
-    return mean(ratios), statistics.stdev(others)
+    draw = Random(len(values))
+    others = [mean(draw.choices(values, k=len(values))) for _ in range(_RESAMPLES)]
+    return mean(values), statistics.stdev(others)
 
 
 def middle(seconds: list[float]) -> float:
