@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import shutil
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -16,11 +17,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headway.storage.runs
-from headway.base.errors import HeadwayError, StoreFull
+from headway.base.errors import HeadwayError, StoreFull, TableChanged
 from headway.bench.peers import same_rows
 from headway.session import Session
 from headway.session import session as headway_session
-from headway.session.resuming import IMAGE
+from headway.session.keeping import Keeping
+from headway.session.resuming import FALLBACK, IMAGE
+from headway.session.suspending import Suspension
 from headway.session.workers import Workers
 from headway.storage import Run
 from headway.testing.suspensions import (
@@ -244,6 +247,26 @@ def test_what_is_kept_outlives_a_query_that_fails(make_session: Callable[..., Se
     assert again.progress()[0].status == "failed"
 
 
+def test_what_a_query_did_that_fails_while_it_is_waited_for_is_kept(
+    make_session: Callable[..., Session],
+) -> None:
+    session = make_session()
+    broken = SLOW.replace("sum(c) as c", "sum(c div if(id = 29999999, 0, 1)) as c")
+    handle = session.run(broken)
+    assert await_stages(handle, 2)
+    handle.suspend(Suspension(cheaper=False))
+    run = Run.open(session.store, handle.id)
+    assert run.summary().status == "suspended"
+    assert images_of(session, handle.id)[-1]["states"], "nothing was kept"
+    assert any(e.kind == FALLBACK and "by zero" in e.data["error"] for e in run.events()), (
+        "nobody is told that it failed"
+    )
+    again = session.resume(handle.id)
+    again.wait()
+    assert again._queries["query"].states, "it began anew"
+    assert again.progress()[0].status == "failed"
+
+
 def test_what_is_kept_outlives_a_suspension_that_fails(
     make_session: Callable[..., Session],
 ) -> None:
@@ -321,6 +344,31 @@ def test_a_pause_before_anything_is_done(make_session: Callable[..., Session]) -
     assert same_rows(handle.arrow(), slow_rows(session))
 
 
+def test_tables_that_change_during_a_pause_are_refused(
+    make_session: Callable[..., Session], workload_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """What is kept of a query is not put together with other rows."""
+    shutil.copytree(workload_data("tpch"), tmp_path / "tables")
+    session = make_session()
+    session.tables(tmp_path / "tables")
+    for _ in range(ATTEMPTS):
+        handle = session.run(QUERY)
+        if await_stages(handle, 1):
+            handle.pause()
+        if handle.paused:
+            break
+    (file,) = (tmp_path / "tables" / "nation").glob("*.parquet")
+    data = file.read_bytes()
+    pq.write_table(pq.read_table(file).slice(1), file)
+    with pytest.raises(TableChanged, match="nation"):
+        handle.go_on()
+    assert handle.paused
+    file.write_bytes(data)
+    handle.go_on()
+    handle.wait()
+    assert same_rows(handle.arrow(), session.spark.sql(QUERY).toArrow())
+
+
 def test_a_paused_run_is_suspended(make_session: Callable[..., Session]) -> None:
     session = make_session()
     handle = session.run(SLOW)
@@ -340,6 +388,25 @@ def test_a_paused_run_is_cancelled(make_session: Callable[..., Session]) -> None
     handle.join(20)
     assert handle.finished
     assert Run.open(session.store, handle.id).summary().status == "interrupted"
+
+
+def test_nobody_begins_anew_for_an_urgent_query(
+    make_session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is in its first pipeline goes on beside."""
+    monkeypatch.setattr(sys.modules[Keeping.__module__], "_HARDLY_SECONDS", 0.5)
+    session = make_session()
+    slow = session.run("select sum(crc32(cast(id as string))) from range(0, 300000000, 1, 2)")
+    while not any(running.seconds > 1.0 for running in running_of(slow)):
+        assert not slow.finished, "the query was quicker"
+        time.sleep(0.01)
+    urgent = session.run("select count(*) as n from nation", urgent=True)
+    assert not slow.paused
+    urgent.wait()
+    slow.cancel()
+    slow.join()
+    kinds = [event.kind for event in Run.open(session.store, slow.id).events()]
+    assert "paused" not in kinds and kinds.count("query_started") == 1
 
 
 def test_urgent_queries_come_first(make_session: Callable[..., Session]) -> None:

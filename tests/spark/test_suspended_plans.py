@@ -161,6 +161,48 @@ def test_moments_are_the_same_in_every_zone(session: Session) -> None:
     assert resumed_with(session.store, handle.id), "it began anew"
 
 
+def test_stages_are_counted_once_wherever_they_are_read(session: Session) -> None:
+    """Also where it is a subquery that reads once more what the query itself has made."""
+    joined = "from facts f join dims d on f.k = d.k"
+    frame = session.spark.sql(
+        f"select g, sum(v) as v {joined} group by g having sum(v) > (select avg(v) {joined}) "
+        "order by v"
+    )
+    assert frame.toArrow().num_rows
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert "ReusedExchange" in plan.partition("== Initial Plan ==")[0]
+    stages = stages_of(frame)
+    assert stages.finished == stages.total > 1 and not stages.unfinished
+
+
+def test_what_is_only_looked_at_so_far_is_running(session: Session) -> None:
+    """Before rows are put in order, all of them are read to find where to cut them; and a table is
+    put into the cache by the first query that reads it."""
+    session.spark.sql(
+        "cache lazy table slowly as select id, crc32(cast(id as string)) as h from "
+        "range(0, 4000000, 1, 2)"
+    )
+    try:
+        for text in (
+            "select id, h from (select id, crc32(cast(id as string)) as h from "
+            "range(0, 6000000, 1, 2)) where h % 1000 = 1 order by h",
+            "select h % 10 as d, count(*) as n from slowly group by 1 order by 1",
+        ):
+            handle = session.run(text)
+            seen: list[int] = []
+            while not handle.finished:
+                for running in running_of(handle):
+                    assert isinstance(running.watch, QueryWatch)
+                    stages = stages_of(running.watch.frame)
+                    if not stages.finished:
+                        seen.append(len(stages.running))
+                time.sleep(0.02)
+            handle.wait()
+            assert seen.count(1) > len(seen) / 2 > 1, f"{text}: {seen}"
+    finally:
+        session.spark.sql("drop view slowly")
+
+
 @pytest.mark.nightly
 def test_a_plan_that_nobody_can_read_holds_nobody_up(session: Session) -> None:
     """The others are suspended, and it begins anew."""

@@ -125,8 +125,16 @@ def test_a_run_is_taken_from_a_driver_that_goes_on(store: str) -> None:
         Run.open(run.store, run.run_id).take_over(seen)
         Run.open(run.store, run.run_id).take_over(seen)
 
-    with pytest.raises(StoreConflict):
+    with pytest.raises(StoreConflict, match="another process has taken over"):
         taken_from_driver(run, too_late)
+
+    def too_slow() -> None:
+        seen = len(run.events())
+        Run.open(run.store, run.run_id).append("query_started", "q")
+        run.take_over(seen)
+
+    with pytest.raises(StoreConflict, match="always does more"):
+        taken_from_driver(run, too_slow)
 
 
 def test_urgent_queries_hold_what_others_have_paused(store: str, drive: Drive) -> None:

@@ -164,6 +164,7 @@ def test_a_side_has_not_ended_where_its_rows_were_lost() -> None:
     assert query.coordinator.ended_sides() == {(0, 0), (2, 0)}
     query.tell(WorkerLost(query.stored.channels[reader].worker))
     assert (2, 0) not in query.coordinator.ended_sides()
+    assert (2, 0) in query.coordinator.open_sides()
     for _ in range(4):  # whatever has to be done again, until the reader has its rows
         for run in query.runs():
             query.done(run)
@@ -172,6 +173,25 @@ def test_a_side_has_not_ended_where_its_rows_were_lost() -> None:
             answer = Replayed(replay.output, replay.epoch, replay.destinations, True)
             query.tell(Received(worker, answer))
     assert query.outcome is not None or (2, 0) in query.coordinator.ended_sides()
+
+
+def test_a_side_that_was_read_by_a_moved_channel_has_been_read() -> None:
+    """Whether its rows are there is another question: only what somebody needs is done again."""
+    middle = Stage((gathered(0),), 1)
+    query = Query(scan(8), middle, Stage((gathered(1),), 1, result=True), workers=3)
+    read = ChannelId(1, 0)
+    for run in query.runs():
+        query.done(run)
+    assert [run.task.of for run in query.runs()] == [read], "it is lost with its worker"
+    query.tell(WorkerLost(query.stored.channels[read].worker))
+    assert query.stored.channels[read].epoch == 1 and (1, 0) in query.coordinator.open_sides()
+    for worker, replay in query.said(Replay):
+        assert isinstance(replay, Replay)
+        answer = Replayed(replay.output, replay.epoch, replay.destinations, True)
+        query.tell(Received(worker, answer))
+    (run,) = query.runs()
+    query.done(run)
+    assert (1, 0) not in query.coordinator.open_sides() | query.coordinator.ended_sides()
 
 
 def test_a_query_goes_through_to_its_result() -> None:

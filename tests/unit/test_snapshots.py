@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from headway.base.clock import Until, whenever
 from headway.base.errors import StoreFull
 from headway.plan.nodes import Limit, Node, QueryPlan, Scan, StateScan
 from headway.plan.sources import FileSource
@@ -69,11 +70,11 @@ class Keeper:
         without: Collection[str] = (),
         *,
         origins: bool = False,
-        until: float | None = None,
+        until: Until = whenever,
         given_up: Callable[[], bool] = lambda: False,
     ) -> QueryImage | None:
         self.calls.append(f"image {sorted(without)}")
-        self.asked_until = until
+        self.asked_until = until()
         return QueryImage(PLAN)
 
 
@@ -214,6 +215,13 @@ def test_a_query_is_stopped_whatever_happens(speed: StoreSpeed) -> None:
     keeper = Keeper()
     ended = suspend(keeper, Suspension(), None, speed, work(), lambda: None, lambda: True, Haste())
     assert ended is None and keeper.calls == ["settle"]
+
+
+def test_what_a_query_did_that_fails_while_it_is_waited_for_is_kept(speed: StoreSpeed) -> None:
+    keeper, stop, ended = Keeper(new=MIB), (lambda: None), (lambda: True)
+    how, failed = Suspension(), (lambda: True)
+    image = suspend(keeper, how, None, speed, work(), stop, ended, Haste(), failed=failed)
+    assert image is not None and keeper.calls == ["settle", "quiet", "image []"]
 
 
 def test_what_was_seen_counts_before_estimates() -> None:
@@ -357,6 +365,25 @@ def test_who_is_in_haste_ends_the_waiting(
     assert image is not None and keeper.asked_until is not None, "the time that was said counts"
 
 
+def test_who_is_in_haste_is_heard_while_an_image_is_written(speed: StoreSpeed) -> None:
+    haste = Haste()
+    told: list[float | None] = []
+
+    class Writing(Keeper):
+        def image(
+            self, *arguments: object, until: Until = whenever, **named: object
+        ) -> QueryImage | None:
+            told.append(until())
+            haste.ask(time.monotonic() + 100.0)
+            told.extend((until(), until()))
+            return QueryImage(PLAN)
+
+    keeper, stop, ended = Writing(new=MIB), (lambda: None), (lambda: False)
+    assert suspend(keeper, Suspension(False), None, speed, work(), stop, ended, haste) is not None
+    assert told[0] is None and told[1] == told[2], "it comes no nearer to the end with every look"
+    assert told[1] is not None and 70.0 < told[1] - time.monotonic() < 100.0
+
+
 def test_the_earliest_time_counts_of_those_who_wait() -> None:
     haste = Haste()
     first, second = haste.ask(9.0), haste.ask(None)
@@ -379,6 +406,14 @@ def test_moving_pays_when_little_is_held(speed: StoreSpeed) -> None:
     assert found.left == 0.0, "fifty seconds were expected of it"
     kept = Standing(PLAN, {"s": HeldState(10, 2000 * MIB, kept=True)}, 1, 2)
     assert prospect(kept, 10.0, 0.5, speed).keeping < 1.0
+
+
+def test_a_snapshot_that_was_given_up_is_still_due(speed: StoreSpeed) -> None:
+    policy, keeper = SnapshotPolicy(30.0, speed, 0.0, 0.0), Keeper(new=MIB)
+    assert policy.passed_over(keeper, work(), 31.0) == frozenset()
+    assert policy.passed_over(keeper, work(), 32.0) is None, "that one is being taken"
+    policy.given_up()
+    assert policy.passed_over(keeper, work(), 33.0) == frozenset()
 
 
 def test_questions_and_answers(make_store: Stores) -> None:

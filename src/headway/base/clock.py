@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
+
+Until = Callable[[], float | None]
+"""By when something is to be done, in seconds that never go back: asked again while it is done, as
+somebody may come who is in more haste."""
+
+
+def whenever() -> float | None:
+    """Nobody is in haste."""
+    return None
 
 
 class Clock(Protocol):

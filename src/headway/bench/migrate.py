@@ -44,7 +44,7 @@ _ENGINES = {"tpch": ("spark", "pipelined"), "tpcds": ("spark",)}
 _VACATED = (1, 2, 4, 8)
 _VACATED_TIMES = 3
 _PATIENCE = 300.0
-_OVERHEAD_SECONDS = 420.0
+_OVERHEAD_SECONDS = 300.0
 """For which queries are run with and without what looks after them, on each engine and in each
 pass, if the difference is not known to within this before."""
 _OVERHEAD_ERROR = 0.002

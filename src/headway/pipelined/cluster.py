@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from itertools import count
 
+from headway.base.clock import Until, whenever
 from headway.base.errors import WorkerNotStarted
 from headway.pipelined.control.store import ControlStore
 from headway.pipelined.core.coordinator import Coordinator
@@ -35,6 +36,7 @@ from headway.pipelined.transport import (
 )
 
 _PATIENCE = 60.0
+_LOOK_SECONDS = 0.05
 
 
 class Cluster:
@@ -116,10 +118,10 @@ class Cluster:
             store.close()
 
     def extract(
-        self, asked: Iterable[tuple[str, Extract]], seconds: float | None = None
+        self, asked: Iterable[tuple[str, Extract]], until: Until = whenever
     ) -> list[Extracted]:
-        """Have workers write state into pieces; their answers, in the same order. What takes more
-        than so many `seconds` is given up."""
+        """Have workers write state into pieces; their answers, in the same order. What is not there
+        `until` then is given up."""
         requests = list(asked)
         futures: list[Future[Extracted]] = [Future() for _ in requests]
         with self._changed:
@@ -130,7 +132,10 @@ class Cluster:
                 self._hub.tell(worker, each)
             else:
                 self.extracted(worker, Extracted(each.piece, problem="its worker is lost"))
-        wait(futures, seconds)
+        while wait(futures, _LOOK_SECONDS).not_done:
+            end = until()
+            if end is not None and time.monotonic() >= end:
+                break
         self.give_up(each.piece for _, each in requests)
         return [future.result() for future in futures]
 

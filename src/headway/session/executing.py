@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import wait
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -208,12 +209,18 @@ class QueryRunner:
                 return self._execute_once(query, key)
             except HeadwayError as error:
                 with self._lock:
-                    running = self._running.pop(query.name, None)
+                    running = self._running.get(query.name)
+                    if running is not None and running.paused:
+                        running.failed = not (running.stopped or self.cancelled)
+                    self._running.pop(query.name, None)
                 if running is None or not running.paused:
                     if self.stopping or not _reads_other_runs(query):
                         raise
                     query = self._without_other_runs(query, error)
                     continue
+                if running.failed:
+                    with suppress(HeadwayError):  # a store that fails says so to who suspends it
+                        self._tell_fallback(query.name, error)
             del running
             self._renew_frame(query)
             self._await_leave()  # only then is it known what was kept

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from headway.base.clock import Until, whenever
 from headway.plan.nodes import QueryPlan
 from headway.session.resuming import Origin, QueryImage
 
@@ -68,7 +69,7 @@ class StateKeeper(Protocol):
         without: Collection[str] = (),
         *,
         origins: bool = False,
-        until: float | None = None,
+        until: Until = whenever,
         given_up: Callable[[], bool] = lambda: False,
     ) -> QueryImage | None:
         """Writes what is not yet kept. The query goes on meanwhile, if nobody stops it. `origins`
@@ -103,7 +104,7 @@ class NothingKept:
         without: Collection[str] = (),
         *,
         origins: bool = False,
-        until: float | None = None,
+        until: Until = whenever,
         given_up: Callable[[], bool] = lambda: False,
     ) -> QueryImage | None:
         return None

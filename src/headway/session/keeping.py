@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from headway.spark.results import KeptResult
 
 
+_HARDLY_SECONDS = 5.0
+"""A query that has been running for less has not much behind it, whatever that is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Around:
     """What the session gives to every run."""
@@ -68,6 +72,10 @@ class Running:
     """Seconds of work that it goes on from."""
     began: float = field(default_factory=time.monotonic)
     paused: bool = False
+    stopped: bool = False
+    """Whether it was told to stop, for the image that is made of it."""
+    failed: bool = False
+    """Whether it ended by itself, and without its rows, while that was to be done."""
     keeper: StateKeeper | None = None
     policy: SnapshotPolicy | None = None
 
@@ -122,6 +130,10 @@ class Keeping:
             return self._images.get(name)
         return next((i for i in list(self._images.values()) if i.key == key), None)
 
+    def images(self) -> tuple[QueryImage, ...]:
+        """All that are known."""
+        return tuple(self._images.values())
+
     def seconds_behind(self, query: PlannedQuery, key: str | None) -> float:
         """What a query that is begun now had been running for before."""
         image = self.image_of(query.name, key) if query.states else None
@@ -139,6 +151,11 @@ class Keeping:
 
         def one(name: str) -> QueryImage | None:
             under_way = running[name]
+
+            def stop() -> None:
+                under_way.stopped = True
+                under_way.stop()
+
             try:
                 return suspend(
                     keepers[name],
@@ -146,9 +163,10 @@ class Keeping:
                     until,
                     self._around.speed,
                     self._work(under_way),
-                    under_way.stop,
+                    stop,
                     lambda: ended(name, under_way),
                     self._haste,
+                    failed=lambda: under_way.failed,
                     origins=self._reuse,
                 )
             except Exception as error:
@@ -270,7 +288,10 @@ class Keeping:
         self._snapping = True
         try:
             return keeper.image(
-                without, origins=self._reuse, until=until, given_up=lambda: self._haste.asked
+                without,
+                origins=self._reuse,
+                until=lambda: until,
+                given_up=lambda: self._haste.asked,
             )
         finally:
             self._snapping = False
@@ -288,6 +309,7 @@ class Keeping:
                 return
             image = self._snapped(keeper, without)
             if image is None:
+                running.policy.given_up()
                 return
             self._keep(name, running, image)
             self.write(done)
@@ -325,12 +347,16 @@ class Keeping:
         return Stand(standing, share, costs)
 
     def keeps(self, running: Running) -> bool:
-        """Whether a query could go on from where it stands; one that has not begun may begin."""
+        """Whether a query could go on from where it stands; one that has hardly begun may begin
+        anew."""
         keeper = self._keeper(running)
         if isinstance(keeper, NothingKept):
             return True
         standing = keeper.stand()
-        return standing is not None and is_portable(standing.plan)
+        if standing is None or not is_portable(standing.plan):
+            return False
+        made = any(state.kept or state.steps != {} for state in standing.states.values())
+        return made or running.seconds < _HARDLY_SECONDS
 
     def _work(self, running: Running) -> Work:
         query = running.query

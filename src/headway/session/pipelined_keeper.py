@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from headway.base.clock import Until, whenever
 from headway.base.errors import StoreUnavailable
 from headway.lineage.names import ChannelId
 from headway.pipelined.programs import Held
@@ -30,6 +31,8 @@ Owners = Mapping[ChannelId, tuple[str, int]]
 
 _MEASURING_SECONDS = 2.0
 """A channel answers between two of its tasks: for how long one is waited for."""
+_BUSY_SECONDS = 10.0
+"""For which one that has not answered is not asked again."""
 
 
 class PipelinedKeeper:
@@ -45,6 +48,8 @@ class PipelinedKeeper:
         self._prefix = state_prefix(query.name)
         self._kept: dict[Node, tuple[StateScan, KeptResult]] = {}
         self._sizes: dict[Node, HeldState] = {}
+        self._ask_again: dict[Node, float] = {}
+        """When channels are asked again how much they have, that did not say."""
         self._asking: frozenset[str] = frozenset()
         """Pieces that workers are writing."""
 
@@ -58,7 +63,7 @@ class PipelinedKeeper:
         patience = time.monotonic() + BEGIN_SECONDS
         while not ended():
             begun = begun or self._begun_sides()  # between two pipelines there may be none
-            if begun <= self._ended_sides() if begun else time.monotonic() > patience:
+            if not begun & self._open_sides() if begun else time.monotonic() > patience:
                 return
             if until is not None:
                 written = self._speed.seconds(self.stand().new_bytes)
@@ -94,23 +99,29 @@ class PipelinedKeeper:
 
     def _measure(self, nodes: Iterable[Node], complete: Mapping[Node, Held | None]) -> None:
         """Asks the channels once how much there is of a state."""
-        unknown = [n for n in nodes if n not in self._kept and n not in self._sizes]
+        now = time.monotonic()
+        unknown = [
+            n
+            for n in nodes
+            if n not in self._kept and n not in self._sizes and now >= self._ask_again.get(n, now)
+        ]
         owners = self._watch.execution.ask(lambda coordinator: coordinator.owners())
         if unknown and owners is not None:
-            asked = self._asked(
-                unknown, complete, owners, only_sizes=True, seconds=_MEASURING_SECONDS
-            )
+            end = now + _MEASURING_SECONDS
+            asked = self._asked(unknown, complete, owners, lambda: end, only_sizes=True)
             for node, parts in asked.items():
                 if all(part.problem is None for part in parts):
                     rows, size = sum(p.rows for p in parts), sum(p.bytes for p in parts)
                     self._sizes[node] = HeldState(rows, size)
+                else:
+                    self._ask_again[node] = end + _BUSY_SECONDS
 
     def image(
         self,
         without: Collection[str] = (),
         *,
         origins: bool = False,
-        until: float | None = None,
+        until: Until = whenever,
         given_up: Callable[[], bool] = lambda: False,
     ) -> QueryImage | None:
         owners = self._watch.execution.ask(lambda coordinator: coordinator.owners())
@@ -124,9 +135,9 @@ class PipelinedKeeper:
         while missing := [n for n in topmost(self._plan.root, complete) if n not in self._kept]:
             if given_up():
                 return None
-            left = None if until is None else until - time.monotonic()
-            in_time = left is None or left > 0
-            rows = self._extract(missing, complete, owners, left) if in_time else {}
+            end = until()
+            in_time = end is None or time.monotonic() < end
+            rows = self._extract(missing, complete, owners, until) if in_time else {}
             unmoved = self._unmoved(owners)
             for node in missing:
                 held, kept = complete[node], rows.get(node)
@@ -188,6 +199,10 @@ class PipelinedKeeper:
         found = self._watch.execution.ask(lambda coordinator: coordinator.begun_sides())
         return found or frozenset()
 
+    def _open_sides(self) -> frozenset[tuple[int, int]]:
+        found = self._watch.execution.ask(lambda coordinator: coordinator.open_sides())
+        return found or frozenset()
+
     def _unmoved(self, owners: Owners) -> frozenset[int]:
         """Stages whose channels are all where they were, and have not begun anew: what was read of
         them is theirs."""
@@ -206,14 +221,14 @@ class PipelinedKeeper:
         nodes: Collection[Node],
         complete: Mapping[Node, Held | None],
         owners: Owners,
-        seconds: float | None,
+        until: Until,
     ) -> dict[Node, KeptResult]:
         """States in pieces, all at the same time; without those that a channel has no more, and
-        those that take longer."""
+        those that take too long."""
         began = time.monotonic()
         found = {
             node: self._kept_result(node, parts)
-            for node, parts in self._asked(nodes, complete, owners, seconds=seconds).items()
+            for node, parts in self._asked(nodes, complete, owners, until).items()
             if all(part.problem is None for part in parts)
         }
         if len(found) == len(nodes):
@@ -225,9 +240,9 @@ class PipelinedKeeper:
         nodes: Iterable[Node],
         complete: Mapping[Node, Held | None],
         owners: Owners,
+        until: Until,
         *,
         only_sizes: bool = False,
-        seconds: float | None = None,
     ) -> dict[Node, list[Extracted]]:
         """What the channels answer, by state."""
         asked: list[tuple[Node, str, Extract]] = []
@@ -245,7 +260,7 @@ class PipelinedKeeper:
         if not only_sizes:
             self._asking = frozenset(extract.piece for _, _, extract in asked)
         told = [(owner, extract) for _, owner, extract in asked]
-        answers = self._watch.cluster.extract(told, seconds)
+        answers = self._watch.cluster.extract(told, until)
         by_node: dict[Node, list[Extracted]] = {}
         for (node, _, extract), answer in zip(asked, answers, strict=True):
             if answer.not_written:

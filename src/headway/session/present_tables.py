@@ -83,6 +83,25 @@ def refuse_changed(run: Run, known: Sequence[TableRecord], present: Sequence[Tab
         )
 
 
+def refuse_mixed(run: Run, tables: Iterable[TableRecord]) -> None:
+    """`tables` are what an image read of queries whose tables the run did not know: they were noted
+    with the image, and its states may be of what the same files held before."""
+    began = {file.path: file for table in run.manifest.tables for file in table.files}
+    changed = [
+        table.name
+        for table in tables
+        for file in table.files
+        if file.path in began and min(file.size, began[file.path].size) >= 0
+        if file != began[file.path]
+    ]
+    if changed:
+        raise TableChanged(
+            f"{', '.join(dict.fromkeys(changed))} was written to while run {run.run_id} was under "
+            "way: what is kept of it is of other rows",
+            hint="run the queries again",
+        )
+
+
 def check_tables(
     run: Run, known: Sequence[TableRecord], present: Sequence[TableRecord], *, unchecked: bool
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from headway.base.errors import (
+    FormatNotReadable,
     HeadwayError,
     PieceMissing,
     QueryFailed,
@@ -91,7 +92,10 @@ def take_requests(run: Run, act: Callable[[Request], None]) -> None:
             data = run.read_piece(name)
         except PieceMissing:
             continue  # whoever asked has given it up
-        except StoreCorrupt as error:  # those behind it are not to wait for ever
+        except (
+            StoreCorrupt,
+            FormatNotReadable,
+        ) as error:  # those behind it are not to wait for ever
             run.remove_pieces([name])
             _refuse(run, token, error)
             continue

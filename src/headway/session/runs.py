@@ -23,6 +23,7 @@ from headway.session.keeping import Around, Running, Stand
 from headway.session.losses import LossWatch
 from headway.session.pipelined import ExecutionWatch, StagingWatch
 from headway.session.planning import PlannedQuery, is_portable
+from headway.session.present_tables import known_tables, present_tables, refuse_changed
 from headway.session.progress import UNDER_WAY, QueryProgress, QueryStatus
 from headway.session.resuming import QueryImage, Resumed
 from headway.session.suspending import Suspension
@@ -279,6 +280,7 @@ class RunHandle(QueryRunner):
         with self._halting:
             others = [] if holder is None else [each for each in self._holders if each != holder]
             if self.paused and not others:
+                self._check_unchanged()
                 self._run.go_on()
                 self._let_them_go()
             self._holders = others
@@ -386,6 +388,17 @@ class RunHandle(QueryRunner):
                     f"nothing can be kept of {name} in run {self.id}: it would begin anew",
                     hint=f"`headway pause {self.id}` pauses the run all the same",
                 )
+
+    def _check_unchanged(self) -> None:
+        """What is kept of queries is of the rows that their tables had: others may have written to
+        them since."""
+        with self._lock:
+            left = [self._queries[n] for n, p in self._progress.items() if p.status in UNDER_WAY]
+        images = self._keeping.images()
+        known = known_tables(self._run, self._run.events(), self._resumed)
+        of_images = (table for image in images for table in image.tables)
+        now = present_tables(self._run, left, [image.plan for image in images])
+        refuse_changed(self._run, (*known, *of_images), now)
 
     def _could_travel(self, name: str) -> bool:
         """Whether an image can be made of a query as it stands, or there is one."""

@@ -132,6 +132,10 @@ class SnapshotPolicy:
         self._last, self._looked_at = now, -1
         self._states = frozenset(states)
 
+    def given_up(self) -> None:
+        """The one that was to be taken is still due."""
+        self._looked_at = -1
+
     def _is_news(self, standing: Standing | None) -> bool:
         """Whether it holds something that the last snapshot did not; tables that the session has
         cached, and states that it began with, are nothing that the query has done."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headway.base.clock import Until, whenever
 from headway.base.daemons import start_daemons
 from headway.base.errors import HeadwayError, PlanNotImportable, RunInterrupted
 from headway.plan.nodes import QueryPlan, StateScan
@@ -111,7 +112,7 @@ class SparkKeeper:
         without: Collection[str] = (),
         *,
         origins: bool = False,
-        until: float | None = None,
+        until: Until = whenever,
         given_up: Callable[[], bool] = lambda: False,
     ) -> QueryImage | None:
         began = time.monotonic()
@@ -154,7 +155,7 @@ class SparkKeeper:
     def _write(
         self,
         states: Mapping[StateScan, LiveState],
-        until: float | None,
+        until: Until,
         given_up: Callable[[], bool],
     ) -> set[str]:
         """Keeps states, several at the same time; the names of those that cannot be kept: of a
@@ -172,7 +173,8 @@ class SparkKeeper:
         began = time.monotonic()
 
         def stopped() -> bool:
-            return given_up() or (until is not None and time.monotonic() >= until)
+            end = until()
+            return given_up() or (end is not None and time.monotonic() >= end)
 
         futures = self._extract_all(missing, stopped)
         late = stopped()

@@ -100,6 +100,24 @@ class Haste:
         return min((end for end in ends if end is not None), default=None)
 
 
+class Deadline:
+    """When the states of an image are to be there: in time for what is written after them, by the
+    earliest of `until` and of what those ask for who are in haste, as long as it is written."""
+
+    def __init__(self, until: float | None, haste: Haste, speed: StoreSpeed) -> None:
+        self._until = until
+        self._haste = haste
+        self._speed = speed
+        self._known: tuple[float | None, float | None] = (None, None)
+        """The last time asked for, and the deadline for that."""
+
+    def __call__(self) -> float | None:
+        asked = self._haste.at_latest(self._until)
+        if asked != self._known[0]:
+            self._known = asked, _before(asked, self._speed)
+        return self._known[1]
+
+
 def seconds_behind(standing: Standing) -> float | None:
     """That the states have taken to make, where all of that was seen."""
     together: dict[int, float] = {}
@@ -120,34 +138,35 @@ def suspend(
     ended: Callable[[], bool],
     haste: Haste,
     *,
+    failed: Callable[[], bool] = lambda: False,
     origins: bool = False,
 ) -> QueryImage | None:
     """The image of a query that is stopped for it: after the pipelines that are running, where
     these are waited for, and nobody is in `haste`. None when nothing of it can be kept, or when it
-    was quicker. What cannot be written `until` that time, with what makes it valid, is not in
-    it."""
+    was quicker; of one that has `failed` meanwhile, what was done of it is there. What cannot be
+    written `until` that time, with what makes it valid, is not in it."""
 
     def waited_for() -> bool:
         return ended() or haste.asked
 
+    deadline = Deadline(until, haste, speed)
     try:
         if how.wait:
-            end = _before(until, speed)
-            keeper.settle(end, waited_for, to_its_end=not how.cheaper)
+            keeper.settle(deadline(), waited_for, to_its_end=not how.cheaper)
             if how.cheaper:
-                _await_cheaper(keeper, end, speed, work, waited_for)
-        until = _before(haste.at_latest(until), speed)
-        if ended():
+                _await_cheaper(keeper, deadline(), speed, work, waited_for)
+        if ended() and not failed():
             return None
         keeper.quiet(stop)
         newest = keeper.stand()
         if newest is None or (work.portable and _is_nothing_done(newest)):
             return None
-        seconds = None if until is None else until - time.monotonic()
+        end = deadline()
+        seconds = None if end is None else end - time.monotonic()
         cost = moving_cost(newest, speed, work, seconds)
         late = seconds is not None and writing_seconds(newest, speed) > seconds
         without = cheapest(keeper, newest, cost, small=0 if late else SMALL_BYTES)
-        return keeper.image(without, origins=origins, until=until)
+        return keeper.image(without, origins=origins, until=deadline)
     finally:
         stop()
 

@@ -17,7 +17,12 @@ from headway.base.errors import (
 )
 from headway.plan.serialize import plan_from_builtins
 from headway.session.planning import PlannedQuery, is_portable
-from headway.session.present_tables import PresentTables, present_tables, refuse_changed
+from headway.session.present_tables import (
+    PresentTables,
+    present_tables,
+    refuse_changed,
+    refuse_mixed,
+)
 from headway.session.queries import Query
 from headway.session.resuming import Resumed, resumed_from
 from headway.storage import TAKEN_OVER, Event, Run, TableRecord
@@ -50,7 +55,10 @@ def taken_from_driver(run: Run, take_over: Callable[[], T]) -> T:
         except StoreConflict:
             if any(event.kind == TAKEN_OVER for event in run.events()[seen:]):
                 raise
-    return take_over()
+    raise StoreConflict(
+        f"the driver of run {run.run_id} goes on, and always does more than was read of it",
+        hint=f"stop it first: headway suspend {run.run_id}",
+    )
 
 
 def took_snapshots(run: Run) -> bool:
@@ -110,6 +118,7 @@ def planned_again(
     for name in of_images & found.keys():
         if found[name].error is not None:  # it needs its image alone, and no view of this session
             del found[name]
+    refuse_mixed(run, resumed.tables)
     refuse_changed(run, known, present_tables(run, found.values()))
     here = PresentTables(known, found.values())
     frames = []

@@ -39,7 +39,8 @@ public final class RunningPlan {
         java.util.Collections.synchronizedMap(new java.util.WeakHashMap());
 
     private final java.util.IdentityHashMap links = new java.util.IdentityHashMap();
-    private final java.util.IdentityHashMap visited = new java.util.IdentityHashMap();
+    /** By what a stage computes, the stage; null where Spark has not come to it. */
+    private final java.util.IdentityHashMap computed = new java.util.IdentityHashMap();
     private final java.util.IdentityHashMap held = new java.util.IdentityHashMap();
     private final java.util.Map subqueries = new java.util.HashMap();
     private final java.util.List planned = new java.util.ArrayList();
@@ -344,7 +345,8 @@ public final class RunningPlan {
         StringBuilder others = new StringBuilder();
         for (int i = 0; i < stages.size(); i++) {
             SparkPlan exchange = unreused(((QueryStageExec) stages.get(i)).plan());
-            (hasBegun(exchange, rows, tags) ? numbers : others).append(' ').append(exchange.id());
+            boolean running = hasBegun(exchange, rows, tags) || isSampled(exchange);
+            (running ? numbers : others).append(' ').append(exchange.id());
         }
         return numbers + " |" + others;
     }
@@ -376,6 +378,14 @@ public final class RunningPlan {
                 ((org.apache.spark.sql.execution.exchange.BroadcastExchangeExec) exchange).jobTag());
         }
         return true;
+    }
+
+    /** Rows that are put in order are read once before, to find where to cut them. */
+    private static boolean isSampled(SparkPlan exchange) {
+        return exchange instanceof org.apache.spark.sql.execution.exchange.ShuffleExchangeExec
+            && metric(exchange, "numPartitions") == 0
+            && exchange.outputPartitioning()
+                instanceof org.apache.spark.sql.catalyst.plans.physical.RangePartitioning;
     }
 
     private static scala.collection.Seq stagesThat(
@@ -610,26 +620,40 @@ public final class RunningPlan {
         visitSubqueries(node);
         if (node instanceof QueryStageExec && isExchange((QueryStageExec) node)) {
             QueryStageExec stage = (QueryStageExec) node;
-            if (visited.put(stage.plan(), Boolean.TRUE) == null) {
-                total++;
-                if (stage.isMaterialized()) {
-                    finished++;
-                } else {
-                    unfinished.add(stage);
-                }
-            }
+            count(unreused(stage.plan()), stage);
             if (stage.isMaterialized()) {
                 note(stage, above);
             }
-        } else if (node instanceof org.apache.spark.sql.execution.exchange.Exchange
-            && visited.put(node, Boolean.TRUE) == null) {
-            total++;
+        } else if (node instanceof org.apache.spark.sql.execution.adaptive.TableCacheQueryStageExec
+            && !((QueryStageExec) node).isMaterialized()) {
+            SparkPlan table = ((QueryStageExec) node).plan();  // which this query, or another, caches
+            count(table instanceof InMemoryTableScanExec
+                ? (Object) ((InMemoryTableScanExec) table).relation().cacheBuilder() : table,
+                (QueryStageExec) node);
+        } else if (node instanceof org.apache.spark.sql.execution.exchange.Exchange) {
+            count(node, null);
         }
         java.util.List path = new java.util.ArrayList(above);
         path.add(node);
         scala.collection.Seq children = inputs(node);
         for (int i = 0; i < children.length(); i++) {
             visit((SparkPlan) children.apply(i), path);
+        }
+    }
+
+    /** One that is read in several places, in a subquery as well, is one, whichever is seen first. */
+    private void count(Object computes, QueryStageExec stage) {
+        if (!computed.containsKey(computes)) {
+            total++;
+        }
+        if (computed.get(computes) != null || (stage == null && computed.containsKey(computes))) {
+            return;
+        }
+        computed.put(computes, stage);
+        if (stage != null && stage.isMaterialized()) {
+            finished++;
+        } else if (stage != null) {
+            unfinished.add(stage);
         }
     }
 

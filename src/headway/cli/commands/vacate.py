@@ -57,6 +57,7 @@ def vacate(
     reached = open_existing_store(settings.store.url)
     runs = [] if reached is None else running_here(reached)
     runs = runs if driver is None else _driven_by(driver, runs)
+    drivers = {run.run_id: run.driver() for run in runs}  # others may resume them elsewhere
     began = time.monotonic()
 
     def suspend(run: Run) -> dict[str, Any]:
@@ -73,7 +74,7 @@ def vacate(
         suspended = list(pool.map(suspend, runs))
         idle = time.monotonic() - began
         going_on = [run for run, each in zip(runs, suspended, strict=True) if "error" in each]
-        there = _still_there({run.driver() for run in runs} - {run.driver() for run in going_on})
+        there = _still_there({*drivers.values()} - {drivers[run.run_id] for run in going_on})
     told: dict[str, Any] = {
         "runs": suspended,
         "seconds_to_suspend": round(idle, 3),

@@ -92,6 +92,18 @@ class Coordinator:
             if side.begun and not side.ended
         )
 
+    def open_sides(self) -> frozenset[tuple[int, int]]:
+        """Stage and position of those that some channel has not read to the end, or is reading
+        once more; all of them as long as it is not known what a lost worker has taken along."""
+        state = self._state
+        unknown = bool(state.lacking or state.asked)
+        return frozenset(
+            (channel.stage, position)
+            for channel, progress in state.progress.channels.items()
+            for position, side in enumerate(progress.sides)
+            if unknown or not side.ended or channel in state.supply.repeating
+        )
+
     def _is_partial(self, channel: ChannelId) -> bool:
         row = self._state.tables.channels[channel]
         return channel in self._state.supply.repeating or bool(row.epoch and row.ended is not None)
