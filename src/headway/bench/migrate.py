@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -45,11 +47,14 @@ _VACATED = (1, 2, 4, 8)
 _VACATED_TIMES = 3
 _PATIENCE = 300.0
 _OVERHEAD_SECONDS = 300.0
-"""For which queries are run with and without what looks after them, on each engine and in each
-pass, if the difference is not known to within this before."""
+"""For which the steadiest queries are run with and without what looks after them, on each engine
+and in each pass, if the difference is not known to within this before."""
 _OVERHEAD_ERROR = 0.002
+_STEADY_QUERIES = 5
 _ROUND_SECONDS = 8.0
-"""For which each of them is, before the next one."""
+"""For which each of them is, before the next one; but for so many pairs of runs at least."""
+_LEAST_PAIRS = 4
+_SEED = 7
 
 
 def measure_migrate(
@@ -112,6 +117,7 @@ class _Bench:
         self._progress = progress
         self._notes = notes
         self._steps = 0
+        self._chance = Random(_SEED)
         self._stopped: list[Stopped] = []
         self._queries = [
             MeasuredQuery(workload, name, text)
@@ -156,45 +162,48 @@ class _Bench:
 
     def idle_overhead(self, repeat: int) -> dict[str, Any]:
         """What it costs that a query could be suspended, by engine: the runs in turn with all of it
-        and with nothing that looks after them. All queries, and then the quicker half again and
-        again: what is to be found is a hundredth, a run takes a tenth more or less each time, and
-        the quick ones tell most in the same time."""
-        overhead: dict[str, float] = {}
-        error: dict[str, float] = {}
-        pairs: dict[str, int] = {}
+        and with nothing that looks after them. What is to be found is a hundredth, and a run takes
+        a tenth more or less each time: so every query shows how much it varies, and then those run
+        again and again that tell most in the same time."""
+        found: dict[str, dict[str, Any]] = {}
         for engine, session in self._sessions.items():
-            queries = sorted(self._of("tpch"), key=lambda query: query.alone[engine])
-            asked, quicker = queries, queries[: len(queries) // 2]
+            queries = {query.name: query for query in self._of("tpch")}
+            first = {name: self._overheads(session, query) for name, query in queries.items()}
+            needed = {
+                name: statistics.variance(logs) * queries[name].alone[engine]
+                for name, logs in first.items()
+            }
+            steady = sorted(needed, key=lambda name: needed[name])[:_STEADY_QUERIES]
             until = time.monotonic() + repeat * _OVERHEAD_SECONDS
-            ratios: list[float] = []
-            while asked:
-                for query in asked:
-                    self._tell(f"{query.name} on {engine}: overhead")
-                    ratios += self._with_over_without(session, query)
-                found, off = middle_half([math.log(ratio) for ratio in ratios])
-                close = off <= _OVERHEAD_ERROR
-                asked = [] if close or time.monotonic() > until else quicker
-            overhead[engine], error[engine], pairs[engine] = math.expm1(found), off, len(ratios)
+            logs: list[float] = []
+            while not logs or (_error(logs) > _OVERHEAD_ERROR and time.monotonic() < until):
+                for name in steady:
+                    logs += self._overheads(session, queries[name])
+            found[engine] = {
+                "all": _overhead([each for logs in first.values() for each in logs]),
+                "steady": {**_overhead(logs), "queries": steady},
+            }
         return {
-            "idle_overhead": max(overhead.values()),
-            "idle_overhead_by_engine": overhead,
-            "idle_overhead_standard_error": error,
-            "idle_overhead_pairs": pairs,
+            "idle_overhead": max(each["steady"]["overhead"] for each in found.values()),
+            "idle_overhead_by_engine": found,
         }
 
-    def _with_over_without(self, session: Session, query: MeasuredQuery) -> Iterator[float]:
-        """Of runs right after one another, so that a machine that gets slower or faster meanwhile
-        is so for both. Each kind comes first as often as the other."""
-        four_runs = 4 * query.alone[session.settings.engine.name]
-        for _ in range(max(1, round(_ROUND_SECONDS / four_runs))):
-            for order in ((True, False), (False, True)):
-                seconds: dict[bool, float] = {}
-                for looked_after in order:
-                    with _looked_after(looked_after):
-                        seconds[looked_after], _ = timed(
-                            lambda: run_in(session, query.text, query.name)
-                        )
-                yield seconds[True] / seconds[False]
+    def _overheads(self, session: Session, query: MeasuredQuery) -> list[float]:
+        """The logarithms of the ratios of runs right after one another, so that a machine that gets
+        slower or faster meanwhile is so for both; which comes first is left to chance."""
+        engine = session.settings.engine.name
+        self._tell(f"{query.name} on {engine}: overhead")
+        logs: list[float] = []
+        for _ in range(max(_LEAST_PAIRS, round(_ROUND_SECONDS / (2 * query.alone[engine])))):
+            seconds: dict[bool, float] = {}
+            first = self._chance.random() < 0.5
+            for looked_after in (first, not first):
+                with _looked_after(looked_after):
+                    seconds[looked_after], _ = timed(
+                        lambda: run_in(session, query.text, query.name)
+                    )
+            logs.append(math.log(seconds[True] / seconds[False]))
+        return logs
 
     def separation(self) -> dict[str, Any]:
         """Keeping the state after every pipeline, against once on demand, in the middle: the time
@@ -274,6 +283,15 @@ class _Bench:
                 if not query.has(resumed.arrow()):
                     raise InternalError(f"{query.name} has other rows after it was vacated")
         return took, stopped
+
+
+def _overhead(logs: list[float]) -> dict[str, float]:
+    found, off = middle_half(logs)
+    return {"overhead": math.expm1(found), "standard_error": off, "pairs": len(logs)}
+
+
+def _error(logs: list[float]) -> float:
+    return middle_half(logs)[1]
 
 
 @contextmanager

@@ -124,7 +124,7 @@ public final class TreeText {
         org.apache.spark.sql.classic.SparkSession session = query.sparkSession();
         StringBuilder text = new StringBuilder();
         text.append(query.commandExecuted().getClass().getSimpleName().equals("CommandResult"));
-        text.append("\u0001").append(plan.semanticHash());
+        text.append("\u0001").append(numbered(plan).semanticHash());
         text.append("\u0001").append(isMomentary(plan));
         text.append("\u0001").append(tables(plan));
         text.append("\u0001").append(plan.schema().fieldNames().length);
@@ -137,6 +137,16 @@ public final class TreeText {
         text.append("\u0001").append(session.sessionUUID()).append(':');
         text.append(session.sessionState().conf().getAllConfs().hashCode());
         return text.append("\u0001").append(settings(session, keys)).toString();
+    }
+
+    /** Whether two analysed plans give the same rows. */
+    public static boolean alike(Object one, Object other) {
+        return numbered((LogicalPlan) one).sameResult(numbered((LogicalPlan) other));
+    }
+
+    /** With the common tables of a text numbered from the first one on: Spark counts all that it sees. */
+    private static LogicalPlan numbered(LogicalPlan plan) {
+        return org.apache.spark.sql.catalyst.normalizer.NormalizeCTEIds.apply(plan);
     }
 
     /** Whether it asks for the time, the user, a variable or chance: all become constants. */

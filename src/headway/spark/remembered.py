@@ -31,7 +31,7 @@ from headway.spark.catalyst import (
 )
 from headway.spark.operators import FileSources
 from headway.spark.tree import Handle, tree_from
-from headway.spark.tree_text import Analysed, AnalysedForm, PlannedTogether
+from headway.spark.tree_text import Analysed, AnalysedForm, PlannedTogether, alike
 from headway.spark.types import constant_text, ddl_of
 
 _MOST_PLANS = 500
@@ -187,7 +187,7 @@ class ImportedPlans:
     def _recalled(self, plan: Callable[[], Handle], analysed: Analysed) -> ImportedPlan | None:
         with self._lock:
             known = self._known.get(_key(analysed)) if _is_lasting(analysed) else None
-        if known is not None and known.is_like(analysed) and plan().sameResult(known.plan()):
+        if known is not None and known.is_like(analysed) and alike(plan(), known.plan()):
             return known.imported
         return None
 

@@ -77,6 +77,11 @@ def about(execution: Any, keys: Iterable[str]) -> Analysed:
     return _analysed(str(_object(_TREES).about(execution, ",".join(asked))), asked)
 
 
+def alike(one: Any, other: Any) -> bool:
+    """Whether two analysed plans give the same rows."""
+    return bool(_object(_TREES).alike(one, other))
+
+
 def _analysed(text: str, asked: tuple[str, ...]) -> Analysed:
     command, plan_hash, now, files, count, *rest = text.split(_FIELD)
     names, (schema, session, *values) = rest[: int(count)], rest[int(count) :]
