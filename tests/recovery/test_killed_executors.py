@@ -86,17 +86,19 @@ def test_executors_are_killed_in_the_middle_of_batches(
 
 @pytest.mark.spark
 @pytest.mark.nightly
-def test_executors_that_are_taken_away_suspend_a_run(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["broadcast", "shuffled"])
+def test_executors_that_are_taken_away_suspend_a_run(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
     """Another application goes on with it."""
     store = str(tmp_path / "store")
+    command = [sys.executable, str(LEAVING), store, kind]
     with (tmp_path / "scenario.log").open("wb") as log:
-        done = subprocess.run(
-            [sys.executable, str(LEAVING), store], stdout=subprocess.PIPE, stderr=log, timeout=300
-        )
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, timeout=300)
     assert done.returncode == 0, (tmp_path / "scenario.log").read_text(errors="replace")[-4000:]
     told = json.loads(done.stdout.decode().splitlines()[-1])
     assert told["running"] and told["status"] == "suspended", told
-    assert told["states"], "what the driver has is kept, though no executor begins a task"
+    assert told["states"], "it is kept, though no executor begins a task"
     assert told["seconds"] < 15, "and nobody waits for those that will not"
     with headway.session(spark.newSession(), store_url=store, engine_name="spark") as session:
         handle = session.resume(told["run"])

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 import headway.storage.runs
 from headway.base.errors import HeadwayError, StoreFull, TableChanged
 from headway.bench.peers import same_rows
-from headway.session import Session
+from headway.session import Session, attending
 from headway.session import session as headway_session
 from headway.session.keeping import Keeping
 from headway.session.resuming import FALLBACK, IMAGE
@@ -147,8 +147,9 @@ def test_snapshots_from_time_to_time(
     make_session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch, every: str
 ) -> None:
     """Where failures are frequent, snapshots pay at once."""
+    monkeypatch.setattr(attending, "LOOK_SECONDS", 0.05)  # some machines are quick
     session = make_session(suspension_snapshot_every=every)
-    monkeypatch.setattr(session._around.lost_drivers, "per_hour", lambda: 3600.0)
+    monkeypatch.setattr(session._around.lost_drivers, "per_hour", lambda *_: 3600.0)
     handle = session.run(SLOW)
     handle.wait()
     events = Run.open(session.store, handle.id).events()
@@ -367,6 +368,28 @@ def test_tables_that_change_during_a_pause_are_refused(
     handle.go_on()
     handle.wait()
     assert same_rows(handle.arrow(), session.spark.sql(QUERY).toArrow())
+
+
+def test_a_run_that_is_released_over_other_tables_ends(
+    make_session: Callable[..., Session], workload_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """There is nobody to put the tables right; whoever waits for it is told."""
+    shutil.copytree(workload_data("tpch"), tmp_path / "tables")
+    session = make_session()
+    session.tables(tmp_path / "tables")
+    for _ in range(ATTEMPTS):
+        handle = session.run(QUERY)
+        if await_stages(handle, 1):
+            handle.pause("somebody")
+        if handle.paused:
+            break
+    (file,) = (tmp_path / "tables" / "nation").glob("*.parquet")
+    pq.write_table(pq.read_table(file).slice(1), file)
+    handle.let_go("somebody")
+    with pytest.raises(TableChanged, match="nation"):
+        handle.wait(60)
+    assert handle.finished
+    assert Run.open(session.store, handle.id).summary().status == "interrupted"
 
 
 def test_a_paused_run_is_suspended(make_session: Callable[..., Session]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -177,8 +178,10 @@ def test_commands_given_as_frames_are_commands(at: Elsewhere, tmp_path: Path) ->
 
 
 def test_a_preemption_keeps_what_can_be_kept(at: Elsewhere, tmp_path: Path) -> None:
-    """A query that nobody could resume does not cost the others what they have done."""
-    session = at(write_numbers(tmp_path / "numbers"), suspension_on_preemption="suspend")
+    """A query that nobody could resume does not cost the others what they have done: they go on
+    from that, and it fails by itself."""
+    numbers = write_numbers(tmp_path / "numbers")
+    session = at(numbers, suspension_on_preemption="suspend")
     bound = session.dataframe(doubled(session.spark.sql(TEXT)), name="twice")
     for _ in range(ATTEMPTS):
         handle = session.run([session.sql(TEXT, name="text"), bound])
@@ -188,8 +191,18 @@ def test_a_preemption_keeps_what_can_be_kept(at: Elsewhere, tmp_path: Path) -> N
         handle.cancel()
         handle.join()
         if images and images[-1]["states"]:
-            return
-    raise AssertionError("nothing was ever kept")
+            break
+    else:
+        raise AssertionError("nothing was ever kept")
+    resumed = at(numbers).resume(handle.id)
+    assert resumed.settings.suspension.on_preemption == "suspend", "as it was begun"
+    with suppress(PlanNotResumable):
+        resumed.arrow("twice")
+    resumed.join()
+    assert resumed_with(session.store, handle.id, "text"), "it began anew"
+    assert resumed.arrow("text").equals(session.spark.sql(TEXT).toArrow())
+    told = {each.name: each.error for each in resumed.progress()}
+    assert isinstance(told["twice"], PlanNotResumable) and told["text"] is None
 
 
 def test_a_frame_outlives_its_run(at: Elsewhere, tmp_path: Path) -> None:

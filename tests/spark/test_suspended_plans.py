@@ -18,6 +18,8 @@ from headway.plan.graph import walk
 from headway.plan.nodes import Scan
 from headway.session import RunHandle, Session
 from headway.session import session as headway_session
+from headway.spark import executors
+from headway.spark import running as running_module
 from headway.spark.adaptive import QueryWatch
 from headway.spark.running import stages_of
 from headway.testing.suspensions import (
@@ -332,6 +334,26 @@ sums as (
 select count(*) as n, sum(a.c + b.c) as c, max(a.s + b.s) as s
 from sums a join sums b on a.g = b.g + 1
 """
+
+
+@pytest.mark.parametrize("kind", ["windows", "read twice", "full join"])
+def test_states_are_kept_where_no_executor_takes_tasks(
+    session: Session, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """All of them are being taken away: the driver reads what they have, also parts of groups."""
+
+    def no_tasks(*_: object) -> None:
+        raise AssertionError("a frame of the state was made, which takes tasks")
+
+    session.spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    expected = session.spark.sql(KINDS[kind]).toArrow()
+    monkeypatch.setattr(executors, "leaving_executors", lambda spark: (frozenset({"0"}), True))
+    monkeypatch.setattr(running_module, "state_frame", no_tasks)
+    handle = suspended(session, KINDS[kind], 1)
+    states = images_of(session, handle.id)[-1]["states"]
+    assert states and not any(state["broadcast"] for state in states.values())
+    assert all(state["pieces"] for state in states.values())
+    assert goes_on(session, handle.id).equals(expected)
 
 
 def test_what_a_stage_is_made_from_is_known_wherever_it_is_used(session: Session) -> None:

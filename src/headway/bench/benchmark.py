@@ -101,7 +101,6 @@ BENCHMARKS: dict[str, Benchmark] = {
             "queries suspended and resumed: what is kept, what it costs, and when it pays",
             1.0,
             measure_migrate,
-            repeat=2,
             can_go_on=True,
         ),
     )

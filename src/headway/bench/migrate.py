@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headway.base.errors import HeadwayError, InternalError
+from headway.bench.copies import linked_tables
 from headway.bench.migrations import (
     LOOK_SECONDS,
     MeasuredQuery,
@@ -32,6 +34,7 @@ from headway.bench.migrations import (
 from headway.bench.moves import Moves
 from headway.bench.notes import Notes
 from headway.bench.peers import geometric_mean, middle, middle_half, run_in, timed
+from headway.session.suspending import Suspension
 from headway.storage import Run
 from headway.workloads import WORKLOADS
 
@@ -46,14 +49,17 @@ _ENGINES = {"tpch": ("spark", "pipelined"), "tpcds": ("spark",)}
 _VACATED = (1, 2, 4, 8)
 _VACATED_TIMES = 3
 _PATIENCE = 300.0
+_OVERHEAD_COPIES = {"spark": 3, "pipelined": 16}
+"""Of the largest table, for queries that take so many seconds: what looks after a run does so every
+half of one, and shorter queries are over before."""
+_OVERHEAD_QUERIES = (2.0, 6.0)
 _OVERHEAD_SECONDS = 300.0
 """For which the steadiest queries are run with and without what looks after them, on each engine
 and in each pass, if the difference is not known to within this before."""
 _OVERHEAD_ERROR = 0.002
 _STEADY_QUERIES = 5
-_ROUND_SECONDS = 8.0
-"""For which each of them is, before the next one; but for so many pairs of runs at least."""
-_LEAST_PAIRS = 4
+_PAIRS = 4
+"""Of runs, before the next query."""
 _SEED = 7
 
 
@@ -81,7 +87,8 @@ def measure_migrate(
         ):
             told = {"scale": options.scale, "master": measured["master"], "cores": os.cpu_count()}
             notes = Notes(options.data / "migrations.json", told, go_on=options.go_on)
-            bench = _Bench({"spark": plain, "pipelined": pipelined}, folders, progress, notes)
+            sessions = {"spark": plain, "pipelined": pipelined}
+            bench = _Bench(sessions, folders, Path(scratch), progress, notes)
             bench.migrate("tpch")
             moves = Moves(folders["tpcds"], Path(scratch), progress)
             found: dict[str, Any] = {}
@@ -109,11 +116,13 @@ class _Bench:
         self,
         sessions: Mapping[str, Session],
         folders: Mapping[str, Path],
+        scratch: Path,
         progress: Callable[[str, int, int], None],
         notes: Notes,
     ) -> None:
         self._sessions = sessions
         self._folders = folders
+        self._scratch = scratch
         self._progress = progress
         self._notes = notes
         self._steps = 0
@@ -167,41 +176,51 @@ class _Bench:
         again and again that tell most in the same time."""
         found: dict[str, dict[str, Any]] = {}
         for engine, session in self._sessions.items():
-            queries = {query.name: query for query in self._of("tpch")}
-            first = {name: self._overheads(session, query) for name, query in queries.items()}
+            tables = self._scratch / "copies"
+            session.tables(linked_tables(self._folders["tpch"], tables, _OVERHEAD_COPIES[engine]))
+            seconds = self._seconds_of(session)
+            first = {name: self._overheads(session, name) for name in seconds}
             needed = {
-                name: statistics.variance(logs) * queries[name].alone[engine]
-                for name, logs in first.items()
+                name: statistics.variance(logs) * seconds[name] for name, logs in first.items()
             }
             steady = sorted(needed, key=lambda name: needed[name])[:_STEADY_QUERIES]
             until = time.monotonic() + repeat * _OVERHEAD_SECONDS
             logs: list[float] = []
             while not logs or (_error(logs) > _OVERHEAD_ERROR and time.monotonic() < until):
                 for name in steady:
-                    logs += self._overheads(session, queries[name])
+                    logs += self._overheads(session, name)
             found[engine] = {
-                "all": _overhead([each for logs in first.values() for each in logs]),
-                "steady": {**_overhead(logs), "queries": steady},
+                "first": _overhead([each for logs in first.values() for each in logs]),
+                "steady": _overhead(logs),
+                "seconds_of_steady": {name: round(seconds[name], 2) for name in steady},
             }
         return {
             "idle_overhead": max(each["steady"]["overhead"] for each in found.values()),
             "idle_overhead_by_engine": found,
         }
 
-    def _overheads(self, session: Session, query: MeasuredQuery) -> list[float]:
+    def _seconds_of(self, session: Session) -> dict[str, float]:
+        """What the queries take, as far as that is neither too little nor too much."""
+        seconds: dict[str, float] = {}
+        for name, text in WORKLOADS["tpch"].queries().items():
+            self._tell(f"{name} on {session.settings.engine.name}, on more rows")
+            run_in(session, text, name)
+            seconds[name], _ = timed(partial(run_in, session, text, name))
+        least, most = _OVERHEAD_QUERIES
+        return {name: each for name, each in seconds.items() if least <= each <= most}
+
+    def _overheads(self, session: Session, name: str) -> list[float]:
         """The logarithms of the ratios of runs right after one another, so that a machine that gets
         slower or faster meanwhile is so for both; which comes first is left to chance."""
-        engine = session.settings.engine.name
-        self._tell(f"{query.name} on {engine}: overhead")
+        self._tell(f"{name} on {session.settings.engine.name}: overhead")
+        work = partial(run_in, session, WORKLOADS["tpch"].queries()[name], name)
         logs: list[float] = []
-        for _ in range(max(_LEAST_PAIRS, round(_ROUND_SECONDS / (2 * query.alone[engine])))):
+        for _ in range(_PAIRS):
             seconds: dict[bool, float] = {}
             first = self._chance.random() < 0.5
             for looked_after in (first, not first):
                 with _looked_after(looked_after):
-                    seconds[looked_after], _ = timed(
-                        lambda: run_in(session, query.text, query.name)
-                    )
+                    seconds[looked_after], _ = timed(work)
             logs.append(math.log(seconds[True] / seconds[False]))
         return logs
 
@@ -248,22 +267,31 @@ class _Bench:
 
     def vacate(self) -> dict[str, Any]:
         """The longest queries, so many at the same time, are stopped once each has something to
-        keep; how long that takes, and how many were still there."""
+        keep; how long that takes, and how many were still there. In two ways: at once, as `headway
+        vacate` does it, and after the pipelines that are running, as in the paper."""
         session = self._sessions["spark"]
         longest = sorted(self._of("tpch"), key=lambda query: -query.alone["spark"])
-        seconds: dict[str, float] = {}
-        suspended: dict[str, float] = {}
-        for count in _VACATED:
-            found = [self._vacated(session, longest[:count]) for _ in range(_VACATED_TIMES)]
-            seconds[str(count)] = middle([took for took, _ in found])
-            suspended[str(count)] = middle([float(stopped) for _, stopped in found])
-        return {
-            "vacate_seconds": seconds[str(_VACATED[-1])],
-            "vacate_seconds_by_queries": seconds,
-            "vacated_queries": suspended,
-        }
+        ways = {"now": Suspension(wait=False), "after_pipelines": Suspension(cheaper=False)}
+        told: dict[str, Any] = {}
+        for way, how in ways.items():
+            found = {
+                str(count): [
+                    self._vacated(session, longest[:count], how) for _ in range(_VACATED_TIMES)
+                ]
+                for count in _VACATED
+            }
+            told[way] = {
+                "seconds": {n: middle([each[0] for each in runs]) for n, runs in found.items()},
+                "suspended": {
+                    n: middle([float(each[1]) for each in runs]) for n, runs in found.items()
+                },
+            }
+        most = str(_VACATED[-1])
+        return {"vacate_seconds": told["now"]["seconds"][most], "vacate_by_queries": told}
 
-    def _vacated(self, session: Session, queries: list[MeasuredQuery]) -> tuple[float, int]:
+    def _vacated(
+        self, session: Session, queries: list[MeasuredQuery], how: Suspension
+    ) -> tuple[float, int]:
         self._tell(f"vacating {len(queries)} queries")
         handles = [session.run(session.sql(query.text, name=query.name)) for query in queries]
         deadline = time.monotonic() + _PATIENCE
@@ -272,16 +300,16 @@ class _Bench:
         ):
             time.sleep(LOOK_SECONDS)
         began = time.perf_counter()
-        session.vacate()
+        session.vacate(how)
         took = time.perf_counter() - began
         stopped = 0
         for handle, query in zip(handles, queries, strict=True):
             if Run.open(session.store, handle.id).summary().status == "suspended":
                 stopped += 1
-                resumed = session.resume(handle.id)
-                resumed.wait()
-                if not query.has(resumed.arrow()):
-                    raise InternalError(f"{query.name} has other rows after it was vacated")
+                handle = session.resume(handle.id)
+            handle.wait()
+            if not query.has(handle.arrow()):
+                raise InternalError(f"{query.name} has other rows after it was vacated")
         return took, stopped
 
 

@@ -1,12 +1,10 @@
 """An executor is killed in the middle of a query: what that costs here, on Spark, and on a restart.
 
-Tables can be made larger than they are: more links to the same file are more rows, which every
-engine has to read. So each query is given enough rows to take the time that is asked for.
+Each query is given enough rows to take the time that is asked for (`copies.py`).
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from headway.base.errors import HeadwayError, InternalError
+from headway.bench.copies import linked_tables
 from headway.bench.kills import kill_executor
 from headway.bench.lineage import QUERIES
 from headway.bench.peers import geometric_mean, middle, same_rows, timed
@@ -106,17 +105,7 @@ class _Bench:
 
     def use(self, copies: int) -> None:
         """Register the tables, the largest one so many times over."""
-        place = self._tables / str(copies)
-        for table in sorted(self._folder.iterdir()):
-            if not table.is_dir():
-                continue
-            (place / table.name).mkdir(parents=True, exist_ok=True)
-            for file in sorted(table.glob("*.parquet")):
-                for number in range(copies if table.name == "lineitem" else 1):
-                    link = place / table.name / f"{file.stem}-{number:03d}.parquet"
-                    if not link.exists():
-                        os.link(file, link)
-        self._session.tables(place)
+        self._session.tables(linked_tables(self._folder, self._tables, copies))
 
     def measure(self, query: _Query, repeat: int) -> None:
         """Runs without a failure are between those with one."""

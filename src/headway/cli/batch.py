@@ -149,7 +149,7 @@ def follow_to_end(
                 )
 
     with interrupts.deferred():
-        settings = session.settings
+        settings = handle.settings
         follow(handle, display, settings.progress.interval, settings.suspension.grace, look)
         taken_away = interrupts.terminated and settings.suspension.on_preemption == "suspend"
         if not handle.finished and not taken_away:  # or it is resumed from its last image

@@ -59,6 +59,7 @@ from headway.session.sharing import shareable
 from headway.session.spark_plans import SparkPlans
 from headway.session.suspending import Suspension
 from headway.session.taking_up import (
+    as_it_was_asked_for,
     check_plans,
     planned_again,
     queries_of,
@@ -371,10 +372,18 @@ class Session:
         resumed: Resumed | None,
         at_end: Callable[[], None] = lambda: None,
     ) -> RunHandle:
-        handle = RunHandle(run, planned, self._around, resumed)
+        handle = RunHandle(run, planned, self._around_of(run, resumed), resumed)
         handle.at_end(at_end)
         self._started(handle)
         return handle
+
+    def _around_of(self, run: Run, resumed: Resumed | None) -> Around:
+        if resumed is None:
+            return self._around
+        settings = as_it_was_asked_for(run, self.settings)
+        if settings.suspension.on_preemption == "suspend":
+            vacate_when_terminated(self._preempted)
+        return replace(self._around, settings=settings)
 
     def _started(self, handle: RunHandle) -> None:
         self._runs = [*(run for run in self._runs if not run.finished), handle.start()]
@@ -387,7 +396,8 @@ class Session:
         resumed: Resumed | None,
     ) -> BatchHandle:
         options = replace(options, planning=time.monotonic() - options.asked)
-        handle = BatchHandle(run, planned, self._around, options, self._costs, resumed)
+        around = self._around_of(run, resumed)
+        handle = BatchHandle(run, planned, around, options, self._costs, resumed)
         self._started(handle)
         return handle
 

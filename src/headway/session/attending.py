@@ -6,11 +6,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headway.base.config import Settings
-from headway.base.errors import WrongUsage
+from headway.base.errors import HeadwayError, WrongUsage
 from headway.session.requests import (
     BEAT_SECONDS,
     LOOK_SECONDS,
@@ -50,6 +51,7 @@ class Attended(Protocol):
     def snapshot_if_due(self) -> None: ...
     def pause(self, holder: Holder) -> None: ...
     def go_on(self, holder: Holder) -> None: ...
+    def released(self, holder: Holder) -> None: ...
     def preempted(self) -> None: ...
     def overtaken(self) -> None: ...
     def standings(self) -> Mapping[str, Stand]: ...
@@ -104,7 +106,7 @@ class Attendant:
                 attended.pause(request.holder)
                 answer(self._run, request, {"status": "paused"})
             elif request.what == "continue":
-                attended.go_on(request.holder)
+                (attended.go_on if request.holder is None else attended.released)(request.holder)
                 answer(self._run, request, {"status": "paused" if attended.paused else "running"})
             elif request.what == "tell":
                 stands = attended.standings().items()
@@ -116,7 +118,8 @@ class Attendant:
     def _look_after(self) -> None:
         for holder in self._attended.holders:
             if isinstance(holder, ProcessRecord) and is_gone(holder):
-                self._attended.go_on(holder)
+                with suppress(HeadwayError):  # of a store that fails: with the next look
+                    self._attended.released(holder)
         if self._settings.on_preemption == "suspend" and not self._attended.stopping:
             self._look_at_executors()
 

@@ -211,7 +211,7 @@ class QueryRunner:
                 with self._lock:
                     running = self._running.get(query.name)
                     if running is not None and running.paused:
-                        running.failed = not (running.stopped or self.cancelled)
+                        running.failed = not (running.stopped or self._is_stopped(query.name))
                     self._running.pop(query.name, None)
                 if running is None or not running.paused:
                     if self.stopping or not _reads_other_runs(query):
@@ -299,7 +299,7 @@ class QueryRunner:
             with self._lock:
                 self._running[query.name] = running
                 running.paused = self._suspending or not self._may_go.is_set()
-                stopped = self._is_stopped(query.name) or running.paused
+                stopped = running.stopped = self._is_stopped(query.name) or running.paused
             if stopped:  # after the query was told to run, and before it could be stopped
                 stop()
 

@@ -60,9 +60,12 @@ class FailureHistory:
     def __init__(self, store: ReliableStore, name: str = "failures") -> None:
         self._kept = _Kept(store, name, _Failures())
 
-    def per_hour(self) -> float:
-        """What to expect; 0 where nothing was seen."""
+    def per_hour(self, before: float | None = None) -> float:
+        """What to expect; 0 where nothing was seen. What was expected `before` counts as much as
+        what is seen in an hour."""
         seen = self._kept.read()
+        if before is not None:
+            return (seen.failures + before) / (seen.hours + 1.0)
         return seen.failures / max(seen.hours, 1.0)
 
     def add(self, lost: int, seconds: float) -> None:

@@ -32,6 +32,12 @@ class HeldState:
     moving_seconds: float = 0.0
     """What its rows take that are read from the store, to come to where they are needed."""
 
+    @property
+    def made(self) -> bool:
+        """Whether the query has done something for it: not for what its session had cached, nor for
+        a state that it began with."""
+        return self.steps != {}
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:

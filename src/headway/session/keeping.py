@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from headway.base.clock import Until, whenever
 from headway.base.config import Settings
 from headway.base.errors import HeadwayError
 from headway.plan.canonical import row_keys
@@ -29,9 +30,9 @@ from headway.session.resuming import (
     write_image,
 )
 from headway.session.reusing import ReusableStates
-from headway.session.snapshots import Prospect, SnapshotPolicy, prospect, work_of
+from headway.session.snapshots import EXPECTED_PER_HOUR, Prospect, SnapshotPolicy, prospect, work_of
 from headway.session.spark_keeper import SparkKeeper
-from headway.session.suspending import Haste, Suspension, Work, cheapest, moving_cost, suspend
+from headway.session.suspending import Deadline, Haste, Suspension, Work, in_time, suspend
 from headway.storage import Run
 
 if TYPE_CHECKING:
@@ -116,8 +117,8 @@ class Keeping:
         self._making = threading.Lock()
         """Of a keeper: whoever asks where a query stands does not wait for an image."""
         self._haste = Haste()
-        self._snapping = False
-        """Whether a snapshot is being written."""
+        self._snapping: StateKeeper | None = None
+        """Who is writing a snapshot."""
         self._closed = False
         settings = around.settings.suspension
         self._every: float | Literal["auto"] | None = settings.snapshot_every
@@ -173,7 +174,7 @@ class Keeping:
                 raise named_error(error) from error
 
         with self._lock:
-            self._stopped |= running.keys()
+            self._stopped |= {name for name, each in running.items() if each.key is None}
             keepers = {name: self._keeper(each) for name, each in running.items()}
             with (
                 self._around.speed.writing(len(running)),
@@ -193,11 +194,8 @@ class Keeping:
         given up, and none is taken until `calm` is called with what this returns; who is waiting
         for pipelines stops that."""
         demand = self._haste.ask(until)
-        if self._snapping:  # or what is being written is an image that its queries wait for
-            for running in self._under_way().values():
-                if running.keeper is not None:
-                    running.keeper.hurry()
-
+        if writing := self._snapping:  # and not an image that its queries wait for
+            writing.hurry()
         return demand
 
     def calm(self, demand: object) -> None:
@@ -226,8 +224,11 @@ class Keeping:
 
     def close(self, done: Collection[str], whole: bool) -> bool:
         """The run is at its end: nothing more is kept for it. Whether something is left to go on
-        with, of queries that are not done; of a run that is done as a `whole`, nothing is."""
+        with, of queries that are not done; of a run that is done as a `whole`, nothing is, and
+        nobody waits for a snapshot of it."""
+        demand = self.hurry(None) if whole else None
         with self._lock:
+            self.calm(demand)
             self._closed = True
             left = {} if whole else _left(self._stored, done)
             if any(image.states for image in left.values()):
@@ -262,45 +263,44 @@ class Keeping:
                 # Of queries that are about to go on, all that is known is there.
                 kept: Mapping[str, QueryImage] = {} if running else self.write(done)
                 for name, under_way in running.items():
-                    image = self._image(under_way, until)
+                    image = self._image(under_way, Deadline(until, self._haste, self._around.speed))
                     if self._haste.asked:
-                        return {}
+                        break
                     self._keep(name, under_way, image)
                     kept = self.write(done)
+                    self.snapshots += 1
             except Exception as error:
                 raise named_error(error) from error
-            self.snapshots += 1
             return kept
 
-    def _image(self, running: Running, until: float | None) -> QueryImage | None:
+    def _image(self, running: Running, deadline: Deadline) -> QueryImage | None:
         keeper = self._keeper(running)
         newest = keeper.stand()
         if newest is None:
             return None
-        seconds = None if until is None else until - time.monotonic()
-        cost = moving_cost(newest, self._around.speed, self._work(running), seconds)
-        return self._snapped(keeper, cheapest(keeper, newest, cost), until)
+        without = in_time(keeper, newest, deadline(), self._around.speed, self._work(running))
+        return self._snapped(keeper, without, deadline)
 
     def _snapped(
-        self, keeper: StateKeeper, without: Collection[str], until: float | None = None
+        self, keeper: StateKeeper, without: Collection[str], until: Until = whenever
     ) -> QueryImage | None:
         """None when it was given up."""
-        self._snapping = True
+        self._snapping = keeper
         try:
             return keeper.image(
                 without,
                 origins=self._reuse,
-                until=lambda: until,
+                until=until,
                 given_up=lambda: self._haste.asked,
             )
         finally:
-            self._snapping = False
+            self._snapping = None
 
     def _snapshot_one(self, name: str, running: Running, done: Collection[str]) -> None:
         assert self._every is not None
         speed, keeper = self._around.speed, self._keeper(running)
         if running.policy is None:
-            failures = self._around.lost_drivers.per_hour()
+            failures = self._around.lost_drivers.per_hour(EXPECTED_PER_HOUR)
             running.policy = SnapshotPolicy(self._every, speed, failures, running.began)
 
         try:
@@ -355,7 +355,7 @@ class Keeping:
         standing = keeper.stand()
         if standing is None or not is_portable(standing.plan):
             return False
-        made = any(state.kept or state.steps != {} for state in standing.states.values())
+        made = any(state.kept or state.made for state in standing.states.values())
         return made or running.seconds < _HARDLY_SECONDS
 
     def _work(self, running: Running) -> Work:

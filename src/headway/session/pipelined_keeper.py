@@ -54,8 +54,9 @@ class PipelinedKeeper:
         """Pieces that workers are writing."""
 
     def quiet(self, stop: Callable[[], None]) -> None:
-        """What its channels have would be lost with it."""
+        """What its channels have would be lost with it. Those that were busy will answer now."""
         self._watch.execution.ask(lambda coordinator: coordinator.pause())
+        self._ask_again.clear()
 
     def settle(self, until: float | None, ended: Callable[[], bool], *, to_its_end: bool) -> None:
         """Until the inputs that are being read have been read by all channels."""
@@ -75,6 +76,7 @@ class PipelinedKeeper:
         return self._watch.report.sides_done
 
     def stand(self, without: Collection[str] = ()) -> Standing:
+        known = self._kept  # another thread may put another in its place
         complete = self._complete(without)
         wanted = topmost(self._plan.root, complete)
         self._measure(wanted, complete)
@@ -83,8 +85,8 @@ class PipelinedKeeper:
         made: dict[str, Origin] = {}
         for node in wanted:
             scan = self._scan(node)
-            if node in self._kept:
-                kept = self._kept[node][1]
+            if node in known:
+                kept = known[node][1]
                 states[scan.state] = HeldState(kept.rows, kept.bytes, kept=True)
             else:
                 states[scan.state] = self._sizes.get(node, HeldState(None, None))
@@ -93,7 +95,7 @@ class PipelinedKeeper:
         plan = with_root(self._plan, replace_nodes(self._plan.root, replaced))
         for name in states_of(plan) - states.keys():
             former = self._query.states[name]
-            states[name] = HeldState(former.rows, former.bytes, kept=True)
+            states[name] = HeldState(former.rows, former.bytes, kept=True, steps={})
         report = self._watch.report
         return Standing(plan, states, report.sides_done, report.sides_total, made)
 
@@ -103,7 +105,10 @@ class PipelinedKeeper:
         unknown = [
             n
             for n in nodes
-            if n not in self._kept and n not in self._sizes and now >= self._ask_again.get(n, now)
+            if complete[n] is not None
+            and n not in self._kept
+            and n not in self._sizes
+            and now >= self._ask_again.get(n, now)
         ]
         owners = self._watch.execution.ask(lambda coordinator: coordinator.owners())
         if unknown and owners is not None:
@@ -132,12 +137,16 @@ class PipelinedKeeper:
         if self._reads_session_data(topmost(self._plan.root, complete)):
             return None
         selected = time.monotonic()
+
+        def wanted_until() -> float | None:
+            return began if given_up() else until()
+
         while missing := [n for n in topmost(self._plan.root, complete) if n not in self._kept]:
             if given_up():
                 return None
             end = until()
             in_time = end is None or time.monotonic() < end
-            rows = self._extract(missing, complete, owners, until) if in_time else {}
+            rows = self._extract(missing, complete, owners, wanted_until) if in_time else {}
             unmoved = self._unmoved(owners)
             for node in missing:
                 held, kept = complete[node], rows.get(node)
@@ -211,8 +220,8 @@ class PipelinedKeeper:
         return frozenset(channel.stage for channel in owners) - moved
 
     def _scan(self, node: Node) -> StateScan:
-        if node in self._kept:
-            return self._kept[node][0]
+        if kept := self._kept.get(node):
+            return kept[0]
         types = ((column.type, column.nullable) for column in node.schema)
         return image_state(f"{self._prefix}-{self._nodes.index(node)}", types)
 

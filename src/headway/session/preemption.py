@@ -20,7 +20,8 @@ def vacate_when_terminated(vacate: Callable[[], Any]) -> None:
         return
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminated)
-    _vacating.append(vacate)
+    if vacate not in _vacating:
+        _vacating.append(vacate)
 
 
 def forget(vacate: Callable[[], Any]) -> None:

@@ -9,11 +9,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headway.base.config import Settings
 from headway.base.errors import (
     HeadwayError,
     PlanNotResumable,
     QueryFailed,
     StoreConflict,
+    TableChanged,
     WrongUsage,
 )
 from headway.pipelined.execution import Report
@@ -74,6 +76,12 @@ class RunHandle(QueryRunner):
     def url(self) -> str:
         """Where the run is kept."""
         return self._run.url
+
+    @property
+    def settings(self) -> Settings:
+        """Those that it runs under: one that was resumed keeps what it was begun with for the case
+        that it is stopped or lost."""
+        return self._settings
 
     @property
     def finished(self) -> bool:
@@ -286,12 +294,20 @@ class RunHandle(QueryRunner):
             self._holders = others
 
     def let_go(self, holder: Holder) -> None:
-        """As `go_on`, for one who does not wait for it: where the store fails, it is tried again
+        """As `released`, for one who does not wait for it: where the store fails, it is tried again
         until that works."""
         try:
-            self.go_on(holder)
+            self.released(holder)
         except HeadwayError:
-            self._attendant.until_done(lambda: self.go_on(holder))
+            self._attendant.until_done(lambda: self.released(holder))
+
+    def released(self, holder: Holder) -> None:
+        """As `go_on`, by itself: where tables have changed meanwhile, there is nobody to put that
+        right, and the run ends."""
+        try:
+            self.go_on(holder)
+        except TableChanged as error:
+            self._give_up_all(error)
 
     @property
     def paused(self) -> bool:
@@ -321,11 +337,17 @@ class RunHandle(QueryRunner):
         """Another process drives the run by now: nothing more is done for it here."""
         if self.stopping or not self._thread.is_alive():
             return  # it has let go of it
-        with self._lock:
-            self._failure = self._failure or StoreConflict(
+        self._give_up_all(
+            StoreConflict(
                 f"another process has taken over run {self.id}",
                 hint="`headway runs` shows how it goes on there",
             )
+        )
+
+    def _give_up_all(self, error: HeadwayError) -> None:
+        """Whoever waits for the run is told why."""
+        with self._lock:
+            self._failure = self._failure or error
         self.cancel()
 
     def standings(self) -> Mapping[str, Stand]:

@@ -27,8 +27,8 @@ from headway.session.suspending import (
 )
 
 _HOUR = 3600.0
-_EXPECTED_PER_HOUR = 1.0
-"""Failures, where none was seen so far: whoever asks for snapshots expects some."""
+EXPECTED_PER_HOUR = 1.0
+"""Failures, before any was seen: whoever asks for snapshots expects some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class SnapshotPolicy:
     ) -> None:
         self._every = every
         self._speed = speed
-        self._rate = (failures_per_hour or _EXPECTED_PER_HOUR) / _HOUR
+        self._rate = (failures_per_hour or EXPECTED_PER_HOUR) / _HOUR
         self._began = began
         self._last = began
         self._states: frozenset[str] = frozenset()
@@ -141,7 +141,7 @@ class SnapshotPolicy:
         cached, and states that it began with, are nothing that the query has done."""
         if standing is None:
             return False
-        made = {name for name, state in standing.states.items() if state.steps != {}}
+        made = {name for name, state in standing.states.items() if state.made}
         return not self._states.issuperset(made)
 
     def _interval(self, seconds: float) -> float:

@@ -34,6 +34,8 @@ _EXTRACTED_TOGETHER = 4
 _CLEANING = "spark.sql.classic.shuffleDependency.fileCleanup.enabled"
 _COLLECTED_BYTES = 32 << 20
 """States up to here pass through the driver: executors would start Python processes for them."""
+_READ_HERE_BYTES = 128 << 20
+"""States up to here pass through the driver where no executor takes tasks any more."""
 _LOOK_SECONDS = 0.05
 _STOP_SECONDS = 0.2
 """How long a write that is stopped may take to end."""
@@ -105,7 +107,7 @@ class SparkKeeper:
         for name in states_of(plan) - held.keys():
             former = self._query.states[name]
             held[name] = HeldState(former.rows, former.bytes, kept=True, steps={})
-        return Standing(plan, held, running.finished, running.total, self._origins(states))
+        return Standing(plan, held, running.finished, running.total + 1, self._origins(states))
 
     def image(
         self,
@@ -137,7 +139,7 @@ class SparkKeeper:
             plan,
             kept_states,
             running.finished,
-            running.total,
+            running.total + 1,
             made,
             select_seconds=selected - began,
             extract_seconds=time.monotonic() - selected,
@@ -164,8 +166,9 @@ class SparkKeeper:
         from headway.spark.running import can_be_kept
 
         refused = {scan.state for scan, live in states.items() if not can_be_kept(live)}
-        if leaving_executors(self._spark)[1]:  # none of them would begin a task
-            refused |= {scan.state for scan, live in states.items() if not _is_at_hand(live)}
+        without_tasks = leaving_executors(self._spark)[1]  # none of them would begin one
+        if without_tasks:
+            refused |= {s.state for s, live in states.items() if not _can_be_read_here(live)}
         waiting = {scan.state for scan, live in states.items() if live.waits}
         missing = {scan: live for scan, live in states.items() if scan.state not in refused}
         if not missing:
@@ -176,7 +179,7 @@ class SparkKeeper:
             end = until()
             return given_up() or (end is not None and time.monotonic() >= end)
 
-        futures = self._extract_all(missing, stopped)
+        futures = self._extract_all(missing, stopped, without_tasks=without_tasks)
         late = stopped()
         failed: list[BaseException] = []
         for name, future in futures.items():
@@ -195,12 +198,17 @@ class SparkKeeper:
         return refused
 
     def _extract_all(
-        self, states: Mapping[StateScan, LiveState], stopped: Callable[[], bool]
+        self,
+        states: Mapping[StateScan, LiveState],
+        stopped: Callable[[], bool],
+        *,
+        without_tasks: bool,
     ) -> dict[str, Future[KeptResult]]:
         """All of them, or what was written when it was stopped: a write that hangs is left to
         itself, and nobody asks for what it has written."""
+        extract = partial(self._extract, stopped=stopped, without_tasks=without_tasks)
         futures = start_daemons(
-            {s.state: partial(self._extract, s, live, stopped) for s, live in states.items()},
+            {scan.state: partial(extract, scan, live) for scan, live in states.items()},
             _EXTRACTED_TOGETHER,
         )
         while wait(futures.values(), _LOOK_SECONDS).not_done:
@@ -308,15 +316,21 @@ class SparkKeeper:
         return {name: origin for name, origin in found.items() if origin is not None}
 
     def _extract(
-        self, scan: StateScan, state: LiveState, stopped: Callable[[], bool]
+        self,
+        scan: StateScan,
+        state: LiveState,
+        stopped: Callable[[], bool],
+        *,
+        without_tasks: bool,
     ) -> KeptResult:
         from headway.spark.engine import going_first
         from headway.spark.results import collect_result, keep_table, write_result
-        from headway.spark.running import broadcast_rows, state_frame
+        from headway.spark.running import rows_here, state_frame
 
-        if _is_at_hand(state) and not stopped():
-            table, schema = broadcast_rows(state, scan)
-            return replace(keep_table(table, schema, self._run, scan.state, STATES), broadcast=True)
+        if (without_tasks or _is_at_hand(state)) and not stopped():
+            table, schema = rows_here(state, scan)
+            kept = keep_table(table, schema, self._run, scan.state, STATES)
+            return replace(kept, broadcast=state.broadcast)
         group = f"headway-extract-{scan.state}-{secrets.token_hex(4)}"
         self._writing.add(group)
         try:
@@ -335,6 +349,13 @@ class SparkKeeper:
 
 def _is_small(state: LiveState) -> bool:
     return state.bytes is not None and state.bytes <= _COLLECTED_BYTES
+
+
+def _can_be_read_here(state: LiveState) -> bool:
+    """Whether the driver may read it as a task would: nothing that it would need tasks for, and
+    nothing that only executors have."""
+    small = state.bytes is not None and state.bytes <= _READ_HERE_BYTES
+    return small and (state.broadcast or not (state.waits or state.operator == "InMemoryRelation"))
 
 
 def _is_at_hand(state: LiveState) -> bool:

@@ -161,11 +161,7 @@ def suspend(
         newest = keeper.stand()
         if newest is None or (work.portable and _is_nothing_done(newest)):
             return None
-        end = deadline()
-        seconds = None if end is None else end - time.monotonic()
-        cost = moving_cost(newest, speed, work, seconds)
-        late = seconds is not None and writing_seconds(newest, speed) > seconds
-        without = cheapest(keeper, newest, cost, small=0 if late else SMALL_BYTES)
+        without = in_time(keeper, newest, deadline(), speed, work)
         return keeper.image(without, origins=origins, until=deadline)
     finally:
         stop()
@@ -173,8 +169,8 @@ def suspend(
 
 def _is_nothing_done(standing: Standing) -> bool:
     """Whether all that would be kept, and it is much, are tables that the session has cached."""
-    made = (state for state in standing.states.values() if state.steps != {})
-    return standing.new_bytes > SMALL_BYTES and not any(made)
+    made = any(state.made for state in standing.states.values())
+    return standing.new_bytes > SMALL_BYTES and not made
 
 
 def _before(until: float | None, speed: StoreSpeed) -> float | None:
@@ -213,6 +209,17 @@ def _await_cheaper(
         if late or now - began >= cost:
             return
         time.sleep(LOOK_SECONDS)
+
+
+def in_time(
+    keeper: StateKeeper, newest: Standing, end: float | None, speed: StoreSpeed, work: Work
+) -> frozenset[str]:
+    """The states to pass over for an image that is to be there by its `end`: small ones too, where
+    not all can be written until then."""
+    seconds = None if end is None else end - time.monotonic()
+    late = seconds is not None and writing_seconds(newest, speed) > seconds
+    cost = moving_cost(newest, speed, work, seconds)
+    return cheapest(keeper, newest, cost, small=0 if late else SMALL_BYTES)
 
 
 def moving_cost(

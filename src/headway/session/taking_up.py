@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from headway.base.config import SETTINGS, Settings
 from headway.base.errors import (
     HeadwayError,
     PieceMissing,
@@ -65,6 +66,19 @@ def took_snapshots(run: Run) -> bool:
     return run.manifest.settings.get("suspension.snapshot_every", "never") != "never"
 
 
+def as_it_was_asked_for(run: Run, settings: Settings) -> Settings:
+    """With what the run was begun with for the case that it is stopped or lost again, where nothing
+    else is asked for here."""
+    asked = {
+        each.key: each.read(run.manifest.settings[each.name], f"run {run.run_id}")
+        for each in SETTINGS
+        if each.area == "suspension"
+        and each.name in run.manifest.settings
+        and settings.origin(each.name) == "default"
+    }
+    return replace(settings, suspension=replace(settings.suspension, **asked))
+
+
 def queries_of(
     run: Run, deadlines: Mapping[str, float], priorities: Mapping[str, float]
 ) -> list[Query]:
@@ -91,7 +105,8 @@ def planned_again(
     """The queries that are left, planned; those that are done need no plan. Commands were run
     when the run began, and are not run again. What was a DataFrame, or whose text means
     something else here, is read from its plan; what had none is whatever its image says, or its
-    text with the settings that it had."""
+    text with the settings that it had. A query that nobody can go on with fails by itself, where
+    there are others."""
     left = [query for query in queries if query.name not in resumed.results]
     for query in left:
         if _is_command(spark, query.sql):
@@ -99,12 +114,14 @@ def planned_again(
                 f"{query.name} is a command, which was run when run {run.run_id} began",
                 hint="run what is left of its queries in a new run",
             )
-        if not query.sql and query.plan is None and query.name not in resumed.plans:
-            raise PlanNotResumable(
-                f"{query.name} was a DataFrame over data of its session alone: run "
-                f"{run.run_id} has nothing to go on with it",
-                hint="run it again, and what is left of the other queries, in a new run",
-            )
+    bound = {
+        query.name: _bound(run, query)
+        for query in left
+        if not query.sql and query.plan is None and query.name not in resumed.plans
+    }
+    if bound and len(bound) == len(left):
+        raise next(iter(bound.values()))
+    left = [query for query in left if query.name not in bound]
     records = {record.name: record for record in run.manifest.queries}
     of_images = {q.name for q in left if q.plan is None and q.name in resumed.plans}
     texts = []
@@ -132,9 +149,25 @@ def planned_again(
     found |= {each.name: each for each in plan(frames)} if frames else {}
     _raise_new_errors(run, found.values())
     others = [
-        PlannedQuery(q.name, q.sql, None, deadline=q.deadline, priority=q.priority) for q in queries
+        PlannedQuery(
+            q.name,
+            q.sql,
+            None,
+            error=bound.get(q.name),
+            deadline=q.deadline,
+            priority=q.priority,
+        )
+        for q in queries
     ]
     return [found.get(planned.name, planned) for planned in others]
+
+
+def _bound(run: Run, query: Query) -> PlanNotResumable:
+    return PlanNotResumable(
+        f"{query.name} was a DataFrame over data of its session alone: run {run.run_id} has "
+        "nothing to go on with it",
+        hint="run it again, in a new run",
+    )
 
 
 def _as_it_was(spark: SparkSession, query: Query, settings: Mapping[str, str] | None) -> Query:

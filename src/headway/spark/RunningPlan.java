@@ -38,6 +38,10 @@ public final class RunningPlan {
     private static final java.util.Map COMPLETE =
         java.util.Collections.synchronizedMap(new java.util.WeakHashMap());
 
+    /** Numbers of what the driver reads as a task would; those of tasks begin with 0. */
+    private static final java.util.concurrent.atomic.AtomicLong HERE =
+        new java.util.concurrent.atomic.AtomicLong(-1000000L);
+
     private final java.util.IdentityHashMap links = new java.util.IdentityHashMap();
     /** By what a stage computes, the stage; null where Spark has not come to it. */
     private final java.util.IdentityHashMap computed = new java.util.IdentityHashMap();
@@ -117,9 +121,11 @@ public final class RunningPlan {
 
     /** What a state stands for: past the projections over it, which cost nothing. */
     private static String operator(LogicalPlan origin) {
-        LogicalPlan node = unstaged(origin);
-        while (node instanceof org.apache.spark.sql.catalyst.plans.logical.Project) {
-            node = unstaged((LogicalPlan) ((TreeNode) node).children().apply(0));
+        LogicalPlan node = origin;
+        while (node instanceof LogicalQueryStage
+            || node instanceof org.apache.spark.sql.catalyst.plans.logical.Project) {
+            node = node instanceof LogicalQueryStage
+                ? unstaged(node) : (LogicalPlan) ((TreeNode) node).children().apply(0);
         }
         return node.getClass().getSimpleName();
     }
@@ -190,30 +196,23 @@ public final class RunningPlan {
             : spark.internalCreateDataFrame(plan.execute(), TreeText.schema(plan.output()), false);
     }
 
-    /** The rows of a broadcast table, from the driver's copy of it and without a task: a file of Arrow
-     * streams, one after the other; of a table without rows, an empty one. */
+    /** The rows of a finished part, from the driver's copy of a broadcast table or read by the driver
+     * itself, and without a task: a file of Arrow streams, one after the other; of one without rows,
+     * an empty one. */
     public static String file(Object physical) throws java.io.IOException {
-        BroadcastQueryStageExec stage = (BroadcastQueryStageExec) physical;
-        java.util.List rows = new java.util.ArrayList();
-        eachRow(relation(stage), rows);
+        SparkPlan plan = (SparkPlan) physical;
         java.nio.file.Path file = java.nio.file.Files.createTempFile(
             "headway-state-", ".arrow", new java.nio.file.attribute.FileAttribute[0]);
-        if (rows.isEmpty()) {
-            return file.toString();
-        }
-        if (stage.output().isEmpty()) {
-            rows = java.util.Collections.nCopies(rows.size(),
-                new org.apache.spark.sql.catalyst.expressions.GenericInternalRow(
-                    new Object[] {Boolean.TRUE}));
-        }
-        scala.collection.Iterator streams = TreeText.arrow(
-            scala.jdk.javaapi.CollectionConverters.asScala(rows.iterator()), TreeText.schema(stage.output()));
         boolean whole = false;
         try {
             java.io.OutputStream written = new java.io.FileOutputStream(file.toFile());
             try {
-                while (streams.hasNext()) {
-                    written.write((byte[]) streams.next());
+                if (plan instanceof BroadcastQueryStageExec) {
+                    java.util.List rows = new java.util.ArrayList();
+                    eachRow(relation((BroadcastQueryStageExec) plan), rows);
+                    write(scala.jdk.javaapi.CollectionConverters.asScala(rows.iterator()), plan, written);
+                } else {
+                    writeParts(plan, written);
                 }
             } finally {
                 written.close();
@@ -225,6 +224,81 @@ public final class RunningPlan {
             }
         }
         return file.toString();
+    }
+
+    private static void write(
+        scala.collection.Iterator rows, SparkPlan plan, java.io.OutputStream written)
+        throws java.io.IOException {
+        if (!rows.hasNext()) {
+            return;
+        }
+        if (plan.output().isEmpty()) {
+            int count = 0;
+            for (; rows.hasNext(); count++) {
+                rows.next();
+            }
+            rows = scala.jdk.javaapi.CollectionConverters.asScala(java.util.Collections.nCopies(count,
+                new org.apache.spark.sql.catalyst.expressions.GenericInternalRow(
+                    new Object[] {Boolean.TRUE})).iterator());
+        }
+        scala.collection.Iterator streams = TreeText.arrow(rows, TreeText.schema(plan.output()));
+        while (streams.hasNext()) {
+            written.write((byte[]) streams.next());
+        }
+    }
+
+    /** One part after the other, as a task would read it, in this thread. */
+    private static void writeParts(SparkPlan plan, java.io.OutputStream written)
+        throws java.io.IOException {
+        RDD rows = plan.execute();
+        Object env = rows.sparkContext().env();
+        org.apache.spark.memory.MemoryManager manager = (org.apache.spark.memory.MemoryManager)
+            part(env, "memoryManager", org.apache.spark.memory.MemoryManager.class);
+        org.apache.spark.storage.BlockManager blocks = (org.apache.spark.storage.BlockManager)
+            part(env, "blockManager", org.apache.spark.storage.BlockManager.class);
+        org.apache.spark.metrics.MetricsSystem metrics = (org.apache.spark.metrics.MetricsSystem)
+            part(env, "metricsSystem", org.apache.spark.metrics.MetricsSystem.class);
+        java.util.Properties settings = new java.util.Properties();
+        scala.collection.Iterator known = plan.conf().getAllConfs().iterator();
+        while (known.hasNext()) {
+            scala.Tuple2 each = (scala.Tuple2) known.next();
+            settings.setProperty((String) each._1(), (String) each._2());
+        }
+        org.apache.spark.Partition[] parts = rows.partitions();
+        for (int i = 0; i < parts.length; i++) {
+            long task = HERE.decrementAndGet();
+            org.apache.spark.memory.TaskMemoryManager memory =
+                new org.apache.spark.memory.TaskMemoryManager(manager, task);
+            org.apache.spark.TaskContextImpl context = new org.apache.spark.TaskContextImpl(
+                -1, 0, i, task, 0, parts.length, memory, settings, metrics,
+                org.apache.spark.executor.TaskMetrics.empty(), scala.math.BigDecimal$.MODULE$.apply(1),
+                (scala.collection.immutable.Map) scala.collection.immutable.Map$.MODULE$.empty());
+            blocks.registerTask(task);
+            org.apache.spark.TaskContext$.MODULE$.setTaskContext(context);
+            try {
+                write(rows.iterator(parts[i], context), plan, written);
+            } finally {
+                try {
+                    context.markTaskCompleted(scala.Option.empty());
+                } finally {
+                    org.apache.spark.TaskContext$.MODULE$.unset();
+                    blocks.releaseAllLocksForTask(task);
+                    memory.cleanUpAllAllocatedMemory();
+                }
+            }
+        }
+    }
+
+    /** Of Spark's environment: a class with methods of which not all are complete without Spark
+     * Connect, so that nobody can ask for a list of them. */
+    private static Object part(Object env, String name, Class type) throws java.io.IOException {
+        try {
+            return java.lang.invoke.MethodHandles.publicLookup()
+                .findVirtual(env.getClass(), name, java.lang.invoke.MethodType.methodType(type))
+                .invokeWithArguments(new Object[] {env});
+        } catch (Throwable error) {
+            throw new java.io.IOException(error);
+        }
     }
 
     /** Runs the plan of a frame for its own sake; how many rows it has. */
@@ -624,8 +698,7 @@ public final class RunningPlan {
             if (stage.isMaterialized()) {
                 note(stage, above);
             }
-        } else if (node instanceof org.apache.spark.sql.execution.adaptive.TableCacheQueryStageExec
-            && !((QueryStageExec) node).isMaterialized()) {
+        } else if (node instanceof org.apache.spark.sql.execution.adaptive.TableCacheQueryStageExec) {
             SparkPlan table = ((QueryStageExec) node).plan();  // which this query, or another, caches
             count(table instanceof InMemoryTableScanExec
                 ? (Object) ((InMemoryTableScanExec) table).relation().cacheBuilder() : table,

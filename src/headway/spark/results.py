@@ -226,8 +226,15 @@ def fetch_small(run: Run, states: Mapping[str, KeptResult]) -> dict[str, pa.Tabl
             break
         small.append(name)
     with ThreadPoolExecutor(_FETCHED_TOGETHER, "headway-fetch") as pool:
-        tables = pool.map(lambda name: read_result(run, states[name]), small)
-        return dict(zip(small, tables, strict=True))
+        parts = {
+            name: [pool.submit(_read_piece, of, piece) for piece in states[name].pieces]
+            for name in small
+            for of in [_run_of(run, states[name])]
+        }
+        return {
+            name: _joined([part.result() for part in found], states[name])
+            for name, found in parts.items()
+        }
 
 
 def state_rows(
@@ -262,10 +269,15 @@ def sized_state(
 def read_result(run: Run, kept: KeptResult) -> pa.Table:
     """The kept rows in this process, in their order."""
     run = _run_of(run, kept)
-    streams = [pa.ipc.open_stream(run.read_piece(name)).read_all() for name in kept.pieces]
-    if streams:
-        return pa.concat_tables(streams)
-    return arrow_schema(kept.schema).empty_table()
+    return _joined([_read_piece(run, name) for name in kept.pieces], kept)
+
+
+def _read_piece(run: Run, name: str) -> pa.Table:
+    return pa.ipc.open_stream(run.read_piece(name)).read_all()
+
+
+def _joined(parts: list[pa.Table], kept: KeptResult) -> pa.Table:
+    return pa.concat_tables(parts) if parts else arrow_schema(kept.schema).empty_table()
 
 
 def _run_of(run: Run, kept: KeptResult) -> Run:

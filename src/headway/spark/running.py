@@ -176,9 +176,9 @@ def can_be_kept(state: LiveState) -> bool:
     return has_arrow_form(StructType.fromJson(json.loads(state.schema)))
 
 
-def broadcast_rows(state: LiveState, scan: StateScan) -> tuple[pa.Table, StructType]:
-    """The rows of a broadcast table, which the driver has, under the names that the plan has for
-    its columns, as Spark would collect them; and their types. It takes no task to read them."""
+def rows_here(state: LiveState, scan: StateScan) -> tuple[pa.Table, StructType]:
+    """The rows of a state, read by the driver, under the names that the plan has for its columns,
+    as Spark would collect them; and their types. It takes no task to read them."""
     fields = StructType.fromJson(json.loads(state.schema)).fields
     pairs = zip(scan.column_names, fields, strict=True)
     schema = StructType([StructField(name, f.dataType, f.nullable) for name, f in pairs])

@@ -201,7 +201,7 @@ def rows_of(session: Any, physical: Any) -> Any:
 
 
 def rows_in_file(physical: Any) -> str:
-    """The rows of a broadcast table, written by the driver's JVM: the path of that file."""
+    """The rows of a finished part, read and written by the driver's JVM: the path of that file."""
     return str(_object(_RUNNING).file(physical))
 
 

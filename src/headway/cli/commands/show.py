@@ -177,11 +177,16 @@ def _print_standing(name: str, standing: dict[str, Any], console: Console) -> No
     done, total = standing["pipelines_done"], standing["pipelines_total"]
     held = sum(state["bytes"] or 0 for state in standing["states"].values())
     told = f"{done} of {plural(total, 'pipeline')} done, {bytes_text(held)} held"
+    if standing["share_done"] is not None:
+        told += f"; about {standing['share_done']:.0%} of the work is behind that"
     console.print("", Text(name, "bold").append(f": {told}", "not bold"))
     console.print(standing["plan"], soft_wrap=True, markup=False, highlight=False)
     moving = duration_text(standing["seconds_to_move"])
     again = duration_text(standing["seconds_to_restart"])
-    console.print(f"going on elsewhere costs {moving}, beginning anew {again}")
+    left = standing["seconds_left"]
+    pays = "moving pays" if standing["moving_pays"] else "moving does not pay"
+    expected = "" if left is None else f"about {duration_text(left)} left here; "
+    console.print(f"{expected}going on elsewhere costs {moving}, beginning anew {again}: {pays}")
 
 
 def _print_queries(queries: list[dict[str, Any]], console: Console) -> None:
