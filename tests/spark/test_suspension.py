@@ -174,7 +174,7 @@ def test_what_cannot_be_written_in_time_is_left(
     """A store that hangs costs what it could not take, and not the machine's last seconds."""
     over = threading.Event()
 
-    def hang(keeper: SparkKeeper, *arguments: object) -> None:
+    def hang(keeper: SparkKeeper, *arguments: object, **named: object) -> None:
         over.wait(60)
         raise OSError("too late")
 

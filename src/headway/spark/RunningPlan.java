@@ -698,7 +698,8 @@ public final class RunningPlan {
             if (stage.isMaterialized()) {
                 note(stage, above);
             }
-        } else if (node instanceof org.apache.spark.sql.execution.adaptive.TableCacheQueryStageExec) {
+        } else if (node instanceof org.apache.spark.sql.execution.adaptive.TableCacheQueryStageExec
+            && !((QueryStageExec) node).isMaterialized()) {
             SparkPlan table = ((QueryStageExec) node).plan();  // which this query, or another, caches
             count(table instanceof InMemoryTableScanExec
                 ? (Object) ((InMemoryTableScanExec) table).relation().cacheBuilder() : table,
