@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
@@ -14,10 +16,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headway.base.errors import WrongUsage
-from headway.plan.graph import walk
-from headway.plan.nodes import Scan
+from headway.plan.graph import use_counts, walk
+from headway.plan.nodes import Scan, StateScan
 from headway.session import RunHandle, Session
 from headway.session import session as headway_session
+from headway.session.keepers import Standing
+from headway.session.suspending import Suspension
 from headway.spark import executors
 from headway.spark import running as running_module
 from headway.spark.adaptive import QueryWatch
@@ -353,6 +357,60 @@ def test_states_are_kept_where_no_executor_takes_tasks(
     states = images_of(session, handle.id)[-1]["states"]
     assert states and not any(state["broadcast"] for state in states.values())
     assert all(state["pieces"] for state in states.values())
+    assert goes_on(session, handle.id).equals(expected)
+
+
+def test_older_states_stand_in_for_a_newer_one(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a state was made from is no state beside it, and is there when it is passed over."""
+    session.spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    expected = session.spark.sql(KINDS["left join"]).toArrow()
+    newest: set[str] = set()
+
+    def pass_over(keeper: object, standing: Standing, *_: object, **__: object) -> frozenset[str]:
+        newest.clear()
+        newest.update(standing.states)
+        return frozenset(newest)
+
+    monkeypatch.setattr(sys.modules[Suspension.__module__], "cheapest", pass_over)
+    for _ in range(ATTEMPTS):
+        handle = suspended(session, KINDS["left join"], 3)
+        kept = images_of(session, handle.id)[-1]["states"].keys()
+        if len(kept) == 2:  # and not the groups, of a query that was quicker
+            break
+    else:
+        raise AssertionError("the query was always quicker")
+    assert len(newest) == 1 and not newest & kept, "the groups, and both tables in their place"
+    assert goes_on(session, handle.id).equals(expected)
+    assert sorted(resumed_with(session.store, handle.id)) == sorted(kept)
+
+
+TWICE = """
+with sums as (select k, sum(v) as v from facts where k is not null group by k)
+select a.k, a.v, b.v as w from sums a join sums b on a.k = b.k + 1 order by a.k
+"""
+
+
+def test_rows_that_are_read_twice_are_kept_once(session: Session) -> None:
+    session.spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    expected = session.spark.sql(TWICE).toArrow()
+    for _ in range(ATTEMPTS):
+        handle = suspended(session, TWICE, 1)
+        (image,) = handle._keeping.images()
+        read = Counter(
+            node.state
+            for node, count in use_counts(image.plan.root).items()
+            if isinstance(node, StateScan)
+            for _ in range(count)
+        )
+        if max(read.values(), default=0) >= 2:
+            break
+    else:
+        raise AssertionError("no state was ever read twice")
+    assert read.keys() == image.states.keys()
+    folders = {piece.split("/")[1] for piece in handle._run.pieces("states")}
+    assert folders == read.keys(), "and each is written once"
     assert goes_on(session, handle.id).equals(expected)
 
 

@@ -564,6 +564,26 @@ def test_a_driver_asked_to_suspend(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
+def test_of_two_processes_one_resumes(spark: SparkSession, tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    running = processes.started()
+    try:
+        processes.await_states()
+        assert processes.call("suspend", "last", "--now")["status"] == "suspended"
+        processes.ended(running, 4)
+    finally:
+        running.kill()
+    both = [processes.start("resume", "last", "--master", "local[1]") for _ in range(2)]
+    told = [each.communicate(timeout=PATIENCE) for each in both]
+    codes = [each.returncode for each in both]
+    assert codes.count(0) == 1, (codes, told)
+    (refused,) = (err for (_, err), code in zip(told, codes, strict=True) if code)
+    assert "another process has taken over" in refused or "can be resumed" in refused
+    processes.check_kept()
+    processes.check_rows(spark)
+
+
+@pytest.mark.nightly
 def test_a_program_that_is_told_to_end(spark: SparkSession, tmp_path: Path) -> None:
     """One that uses sessions, and has no handler of its own for the signal."""
     program = f"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.bench.migrations import HALF, Migration, Stopped, Way, report_of
+from headway.bench.overhead import together
 from headway.bench.peers import middle_half
 
 
@@ -85,6 +86,13 @@ def test_what_is_rare_moves_no_overhead() -> None:
     ratios = [1.0, 1.02, 0.98, 1.01, 0.99, 1.0, 1.0, 1.0]
     found, error = middle_half([*ratios * 10, 5.0, 7.0])
     assert found == pytest.approx(1.0, abs=0.005) and 0 < error < 0.01
+
+
+def test_overheads_count_by_how_closely_they_are_known() -> None:
+    steady = [0.004 + 0.001 * (n % 3 - 1) for n in range(60)]
+    wild = [0.1 + 0.2 * (n % 3 - 1) for n in range(60)]
+    found, error = together({"steady": steady, "wild": wild})
+    assert found == pytest.approx(0.004, abs=0.001) and error < 0.001
 
 
 def test_nothing_was_long_enough() -> None:

@@ -8,22 +8,17 @@ kept after every pipeline against once, machines that are vacated, and moves bet
 
 from __future__ import annotations
 
-import math
 import os
-import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from headway.base.errors import HeadwayError, InternalError
-from headway.bench.copies import linked_tables
 from headway.bench.migrations import (
     LOOK_SECONDS,
     MeasuredQuery,
@@ -33,7 +28,8 @@ from headway.bench.migrations import (
 )
 from headway.bench.moves import Moves
 from headway.bench.notes import Notes
-from headway.bench.peers import geometric_mean, middle, middle_half, run_in, timed
+from headway.bench.overhead import measure_idle_overhead
+from headway.bench.peers import geometric_mean, middle
 from headway.session.suspending import Suspension
 from headway.storage import Run
 from headway.workloads import WORKLOADS
@@ -49,18 +45,6 @@ _ENGINES = {"tpch": ("spark", "pipelined"), "tpcds": ("spark",)}
 _VACATED = (1, 2, 4, 8)
 _VACATED_TIMES = 3
 _PATIENCE = 300.0
-_OVERHEAD_COPIES = {"spark": 3, "pipelined": 16}
-"""Of the largest table, for queries that take so many seconds: what looks after a run does so every
-half of one, and shorter queries are over before."""
-_OVERHEAD_QUERIES = (2.0, 6.0)
-_OVERHEAD_SECONDS = 300.0
-"""For which the steadiest queries are run with and without what looks after them, on each engine
-and in each pass, if the difference is not known to within this before."""
-_OVERHEAD_ERROR = 0.002
-_STEADY_QUERIES = 5
-_PAIRS = 4
-"""Of runs, before the next query."""
-_SEED = 7
 
 
 def measure_migrate(
@@ -92,13 +76,17 @@ def measure_migrate(
             bench.migrate("tpch")
             moves = Moves(folders["tpcds"], Path(scratch), progress)
             found: dict[str, Any] = {}
-            for part, measure in {
-                "idle overhead": lambda: bench.idle_overhead(options.repeat),
+            copies = Path(scratch) / "copies"
+            parts: dict[str, Callable[[], dict[str, Any]]] = {
+                "idle overhead": lambda: measure_idle_overhead(
+                    sessions, folders["tpch"], copies, options.repeat, progress
+                ),
                 "vacated machines": bench.vacate,
                 "separation": bench.separation,
                 "small to large": moves.small_to_large,
                 "killed drivers": moves.killed_drivers,
-            }.items():
+            }
+            for part, measure in parts.items():
                 found |= notes.once(part, measure)
             bench.migrate("tpcds")
             measured |= {**bench.report(), **found, **notes.sittings()}
@@ -126,7 +114,6 @@ class _Bench:
         self._progress = progress
         self._notes = notes
         self._steps = 0
-        self._chance = Random(_SEED)
         self._stopped: list[Stopped] = []
         self._queries = [
             MeasuredQuery(workload, name, text)
@@ -168,61 +155,6 @@ class _Bench:
 
     def report(self) -> dict[str, Any]:
         return report_of(self._stopped)
-
-    def idle_overhead(self, repeat: int) -> dict[str, Any]:
-        """What it costs that a query could be suspended, by engine: the runs in turn with all of it
-        and with nothing that looks after them. What is to be found is a hundredth, and a run takes
-        a tenth more or less each time: so every query shows how much it varies, and then those run
-        again and again that tell most in the same time."""
-        found: dict[str, dict[str, Any]] = {}
-        for engine, session in self._sessions.items():
-            tables = self._scratch / "copies"
-            session.tables(linked_tables(self._folders["tpch"], tables, _OVERHEAD_COPIES[engine]))
-            seconds = self._seconds_of(session)
-            first = {name: self._overheads(session, name) for name in seconds}
-            needed = {
-                name: statistics.variance(logs) * seconds[name] for name, logs in first.items()
-            }
-            steady = sorted(needed, key=lambda name: needed[name])[:_STEADY_QUERIES]
-            until = time.monotonic() + repeat * _OVERHEAD_SECONDS
-            logs: list[float] = []
-            while not logs or (_error(logs) > _OVERHEAD_ERROR and time.monotonic() < until):
-                for name in steady:
-                    logs += self._overheads(session, name)
-            found[engine] = {
-                "first": _overhead([each for logs in first.values() for each in logs]),
-                "steady": _overhead(logs),
-                "seconds_of_steady": {name: round(seconds[name], 2) for name in steady},
-            }
-        return {
-            "idle_overhead": max(each["steady"]["overhead"] for each in found.values()),
-            "idle_overhead_by_engine": found,
-        }
-
-    def _seconds_of(self, session: Session) -> dict[str, float]:
-        """What the queries take, as far as that is neither too little nor too much."""
-        seconds: dict[str, float] = {}
-        for name, text in WORKLOADS["tpch"].queries().items():
-            self._tell(f"{name} on {session.settings.engine.name}, on more rows")
-            run_in(session, text, name)
-            seconds[name], _ = timed(partial(run_in, session, text, name))
-        least, most = _OVERHEAD_QUERIES
-        return {name: each for name, each in seconds.items() if least <= each <= most}
-
-    def _overheads(self, session: Session, name: str) -> list[float]:
-        """The logarithms of the ratios of runs right after one another, so that a machine that gets
-        slower or faster meanwhile is so for both; which comes first is left to chance."""
-        self._tell(f"{name} on {session.settings.engine.name}: overhead")
-        work = partial(run_in, session, WORKLOADS["tpch"].queries()[name], name)
-        logs: list[float] = []
-        for _ in range(_PAIRS):
-            seconds: dict[bool, float] = {}
-            first = self._chance.random() < 0.5
-            for looked_after in (first, not first):
-                with _looked_after(looked_after):
-                    seconds[looked_after], _ = timed(work)
-            logs.append(math.log(seconds[True] / seconds[False]))
-        return logs
 
     def separation(self) -> dict[str, Any]:
         """Keeping the state after every pipeline, against once on demand, in the middle: the time
@@ -311,26 +243,3 @@ class _Bench:
             if not query.has(handle.arrow()):
                 raise InternalError(f"{query.name} has other rows after it was vacated")
         return took, stopped
-
-
-def _overhead(logs: list[float]) -> dict[str, float]:
-    found, off = middle_half(logs)
-    return {"overhead": math.expm1(found), "standard_error": off, "pairs": len(logs)}
-
-
-def _error(logs: list[float]) -> float:
-    return middle_half(logs)[1]
-
-
-@contextmanager
-def _looked_after(wanted: bool) -> Iterator[None]:
-    """Without it, nothing is done beside a run: it listens to nobody and gives no sign of life."""
-    from headway.session.requests import Routines
-
-    every = Routines.every
-    if not wanted:
-        Routines.every = lambda self, seconds, act: None  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Routines.every = every  # type: ignore[method-assign]

@@ -69,12 +69,14 @@ class ReusableStates:
         """Make the states of images known; the names of those that are, and have to stay."""
         offered: set[str] = set()
         known = {content_of(each) for each in run.manifest.tables}
+        contents: dict[FileSource, str | None] = {}
         for image in images:
             for name, origin in image.origins.items():
                 kept = image.states.get(name)
                 if kept is None or kept.run is not None or not origin.whole:
                     continue
-                key = _keys(origin.node, image.plan.settings, known).get(origin.node)
+                keys = _keys(origin.node, image.plan.settings, contents, known)
+                key = keys.get(origin.node)
                 if key is None or not _is_worth(origin.node):
                     continue
                 record = _Record(run.run_id, origin.places, kept_data(kept))
@@ -90,7 +92,7 @@ class ReusableStates:
             return None
         keys = {
             node: key
-            for node, key in _keys(plan.root, plan.settings).items()
+            for node, key in _keys(plan.root, plan.settings, {}).items()
             if key in known and _is_worth(node)
         }
         found = {node: self._find(key) for node, key in keys.items()}
@@ -134,13 +136,16 @@ def _columns(kept: KeptResult) -> tuple[Column, ...]:
 
 
 def _keys(
-    root: Node, settings: tuple[tuple[str, str], ...], known: Collection[Content] | None = None
+    root: Node,
+    settings: tuple[tuple[str, str], ...],
+    contents: dict[FileSource, str | None],
+    known: Collection[Content] | None = None,
 ) -> dict[Node, str]:
     """What each node of a plan is known by, but for those that read what has no content of its own:
-    data of one session, states of one run, files that only Spark can read. Where `known` contents
-    are given, files have to have one of them: others have changed since a run began."""
+    data of one session, states of one run, files that only Spark can read. What the sources hold is
+    added to `contents`. Where `known` ones are given, files have to have one of them: others have
+    changed since a run began."""
     changed: dict[Node, Node] = {}
-    contents: dict[FileSource, str | None] = {}
     closed: set[Node] = set()
     for node in walk(root):
         source = node.source if isinstance(node, Scan) else None

@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -37,7 +38,7 @@ def suspend(
     """Stop a run and keep what is done of its queries, to go on with it elsewhere.
 
     `headway resume` goes on with the run, in any process that reaches the store. Where what is done
-    cannot be kept, the run goes on.
+    cannot be kept, the run goes on. The exit code is 1 when the run failed or was lost meanwhile.
     """
     settings = options.settings_from(config, assignments, store=store)
     how = suspension(wait_pipeline, within)
@@ -47,10 +48,11 @@ def suspend(
     told = suspend_run(run, how, quiet=quiet)
     if json:
         print_json(told)
-        return
-    print_suspended(told, stdout())
-    if told["status"] == "suspended":
-        stdout().print(Text("go on with it: ").append(f"headway resume {found}", "bold"))
+    else:
+        print_suspended(told, stdout())
+        if told["status"] == "suspended":
+            stdout().print(Text("go on with it: ").append(f"headway resume {found}", "bold"))
+    raise typer.Exit(int(told["status"] not in ("suspended", "done")))
 
 
 def suspension(wait_pipeline: bool | None, within: str | None) -> Suspension:
