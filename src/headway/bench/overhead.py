@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from headway.session import Session
 
 _COPIES = {"spark": 3, "pipelined": 16}
-"""Of the largest table, for queries that take so many seconds: what looks after a run does so every
+"""Of the largest table, for queries that take some seconds: what looks after a run does so every
 half of one, and shorter queries are over before."""
-_SECONDS = (2.0, 6.0)
-_UNIFORM = {
-    "uniform": "select sum(xxhash64(xxhash64(id)) % 7) as s from range(0, 800000000, 1, 16)"
-}
+_QUERIES = {"spark": ("q04", "q09", "q17"), "pipelined": ("q01", "q09", "q17", "q19")}
+"""Of TPC-H, which take from two to six seconds then."""
+_UNIFORM = "select sum(xxhash64(xxhash64(id)) % 7) as s from range(0, 800000000, 1, 16)"
 """Nothing of Spark's is as steady as work that reads nothing and leaves nothing to collect."""
 _STEADIEST = 3
 _PAIRS = 4
 """Of runs, before the next query."""
-_LEAST_ROUNDS = 3
-_MOST_SECONDS = 300.0
+_LEAST_PAIRS = 12
+"""Of each query: fewer do not tell how much it varies."""
+_MOST_SECONDS = 180.0
 """In each pass, on each engine; or until the difference is known to within this."""
 _ERROR = 0.002
 _SEED = 7
@@ -54,8 +54,11 @@ def measure_idle_overhead(
     for number, (engine, session) in enumerate(sessions.items()):
         progress(f"overhead on {engine}", number, len(sessions))
         session.tables(linked_tables(tables, scratch, _COPIES[engine]))
-        uniform = _UNIFORM if engine == "spark" else {}
-        found[engine] = _Overhead(session, WORKLOADS["tpch"].queries() | uniform).measure(repeat)
+        queries = WORKLOADS["tpch"].queries()
+        texts = {name: queries[name] for name in _QUERIES[engine]}
+        if engine == "spark":
+            texts["uniform"] = _UNIFORM
+        found[engine] = _Overhead(session, texts).measure(repeat)
     return {
         "idle_overhead": max(each["overhead"] for each in found.values()),
         "idle_overhead_by_engine": found,
@@ -71,17 +74,17 @@ class _Overhead:
         self._chance = Random(_SEED)
 
     def measure(self, repeat: int) -> dict[str, Any]:
-        seconds = self._seconds()
-        first = {name: self._overheads(name) for name in seconds}
-        needed = {name: statistics.variance(logs) * seconds[name] for name, logs in first.items()}
+        seconds = {name: self._seconds(name) for name in self._texts}
+        logs = {name: self._overheads(name) for name in seconds}
+        needed = {name: statistics.variance(each) * seconds[name] for name, each in logs.items()}
         steadiest = sorted(needed, key=lambda name: needed[name])[:_STEADIEST]
-        logs: dict[str, list[float]] = {name: [] for name in steadiest}
+        logs = {name: logs[name] for name in steadiest}
         until = time.monotonic() + repeat * _MOST_SECONDS
-        rounds = 0
-        while rounds < _LEAST_ROUNDS or (together(logs)[1] > _ERROR and time.monotonic() < until):
+        while min(map(len, logs.values())) < _LEAST_PAIRS or (
+            together(logs)[1] > _ERROR and time.monotonic() < until
+        ):
             for name in steadiest:
                 logs[name] += self._overheads(name)
-            rounds += 1
         overhead, error = together(logs)
         return {
             "overhead": math.expm1(overhead),
@@ -97,14 +100,11 @@ class _Overhead:
             },
         }
 
-    def _seconds(self) -> dict[str, float]:
-        """What the queries take, as far as that is neither too little nor too much."""
-        seconds: dict[str, float] = {}
-        for name, text in self._texts.items():
-            run_in(self._session, text, name)
-            seconds[name], _ = timed(partial(run_in, self._session, text, name))
-        least, most = _SECONDS
-        return {name: each for name, each in seconds.items() if least <= each <= most}
+    def _seconds(self, name: str) -> float:
+        """Of its second run."""
+        work = partial(run_in, self._session, self._texts[name], name)
+        work()
+        return timed(work)[0]
 
     def _overheads(self, name: str) -> list[float]:
         """The logarithms of the ratios of runs right after one another, so that a machine that gets
