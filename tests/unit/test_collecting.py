@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 
+import pytest
+
+from headway.base import collecting
 from headway.base.collecting import cycles_left_alone
 
 
@@ -24,3 +27,15 @@ def test_where_it_was_off_it_stays_off() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_all_is_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected: list[None] = []
+    monkeypatch.setattr(collecting, "_next", 0.0)
+    monkeypatch.setattr(collecting.gc, "collect", lambda: collected.append(None))
+    with collecting.cycles_left_alone():
+        collecting.collect_now_and_then()
+    assert not collected
+    for _ in range(5):
+        collecting.collect_now_and_then()
+    assert len(collected) == 1

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headway.base.collecting import collect_now_and_then
 from headway.base.config import Settings
 from headway.base.errors import (
     HeadwayError,
@@ -487,6 +488,7 @@ class RunHandle(QueryRunner):
         )
         losses.end()
         self._end()
+        collect_now_and_then()
 
     def _end(self) -> None:
         """After the last query. Where something is kept of a query that is not done, whoever
