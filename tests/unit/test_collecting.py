@@ -30,12 +30,20 @@ def test_where_it_was_off_it_stays_off() -> None:
 
 
 def test_all_is_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    collected: list[None] = []
+    now, collected = [1.0], 0
+
+    def collect() -> None:
+        nonlocal collected
+        collected += 1
+        now[0] += 0.1
+
     monkeypatch.setattr(collecting, "_next", 0.0)
-    monkeypatch.setattr(collecting.gc, "collect", lambda: collected.append(None))
+    monkeypatch.setattr(collecting.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(collecting.gc, "collect", collect)
     with collecting.cycles_left_alone():
         collecting.collect_now_and_then()
     assert not collected
-    for _ in range(5):
+    for _ in range(1000):
         collecting.collect_now_and_then()
-    assert len(collected) == 1
+        now[0] += 0.03
+    assert collected == 3, "it took more than a hundredth"

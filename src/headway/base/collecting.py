@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from contextlib import contextmanager
 _lock = threading.Lock()
 _waiting = 0
 _was_on = False
-_EVERY = 30.0
+_SHARE = 0.01
+"""Of all time, what looking at all objects may take."""
 _next = 0.0
 
 
@@ -34,12 +36,16 @@ def cycles_left_alone() -> Iterator[None]:
 
 
 def collect_now_and_then() -> None:
-    """Has it look at all objects, once in half a minute at most. By itself it does so ever more
-    rarely, and cannot know how much of Spark's memory the few objects of a run hold."""
+    """Has it look at all objects, as often as that takes little of all time. By itself it does so
+    ever more rarely, and cannot know how much of Spark's memory it would free: what Python knows of
+    one of Spark's objects is part of a cycle once a method of it was called."""
     global _next
     with _lock:
-        now = time.monotonic()
-        if _waiting or now < _next:
+        began = time.monotonic()
+        if _waiting or began < _next:
             return
-        _next = now + _EVERY
+        _next = math.inf
     gc.collect()
+    ended = time.monotonic()
+    with _lock:
+        _next = ended + (ended - began) / _SHARE

@@ -511,6 +511,15 @@ class RunHandle(QueryRunner):
         for act in self._at_end:
             with suppress(HeadwayError):  # those whom it concerns may have ended as well
                 act()
+        self._let_frames_go()
+
+    def _let_frames_go(self) -> None:
+        """Spark keeps what it made for a frame, such as tables that were broadcast, as long as
+        anybody knows the frame: only rows that were not kept need theirs."""
+        with self._lock:
+            not_kept = {name for name, kept in self._results.items() if not kept.kept}
+            for name in self._queries.keys() - not_kept:
+                self._queries[name] = replace(self._queries[name], given=None)
 
     def _is_to_go_on(self) -> bool:
         """Whether it is worth resuming, though nothing is kept of its queries that are not done."""
