@@ -16,6 +16,7 @@ from hypothesis import settings
 from headway.workloads import WORKLOADS, find_tables
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 SCALE = 0.01
@@ -89,6 +90,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def slow(spark: SparkSession) -> str:
+    """A query that takes seconds."""
+    from headway.testing.suspensions import slow_query
+
+    return slow_query(spark)
+
+
+@pytest.fixture(scope="session")
+def slow_rows(spark: SparkSession, slow: str) -> pa.Table:
+    """What plain Spark has for it."""
+    return spark.sql(slow).toArrow()
 
 
 @pytest.fixture(scope="session")

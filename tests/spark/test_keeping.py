@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import shutil
 import sys
 import time
@@ -42,12 +43,6 @@ from headway.testing.suspensions import (
 from headway.workloads import WORKLOADS
 
 PASSING = shutil.ignore_patterns(".tmp-*")
-SLOW = """
-with few as (select id % 100 as k, count(*) as c from range(0, 1000000, 1, 2) group by 1)
-select /*+ broadcast(few) */ k % 10 as d, sum(c) as c, sum(crc32(cast(id as string))) as s
-from few join range(0, 30000000, 1, 8) on k = id % 100 group by 1 order by 1
-"""
-"""Its last pipeline takes seconds, so that there is time to do something about it."""
 
 
 @pytest.fixture
@@ -70,14 +65,10 @@ def make_session(
         session.close()
 
 
-_known: list[pa.Table] = []
-
-
-def slow_rows(session: Session) -> pa.Table:
-    """What plain Spark has for it: asked once."""
-    if not _known:
-        _known.append(session.spark.sql(SLOW).toArrow())
-    return _known[0]
+def failing(slow: str) -> str:
+    """With a row that fails, the last one."""
+    (rows,) = re.findall(r"range\(0, (\d+), 1, 8\)", slow)
+    return slow.replace("sum(c) as c", f"sum(c div if(id + 1 = {rows}, 0, 1)) as c")
 
 
 def kept_pieces(session: Session, run_id: str) -> list[str]:
@@ -85,17 +76,21 @@ def kept_pieces(session: Session, run_id: str) -> list[str]:
 
 
 def test_a_snapshot_is_what_is_left_of_a_lost_driver(
-    make_session: Callable[..., Session], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_session: Callable[..., Session],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    slow: str,
+    slow_rows: pa.Table,
 ) -> None:
     session = make_session()
-    handle = session.run(SLOW)
+    handle = session.run(slow)
     assert await_stages(handle, 1)
     images = handle.snapshot()
     # What a machine that is lost now would leave in the store.
     shutil.copytree(tmp_path / "store", tmp_path / "left", ignore=PASSING)
     assert not handle.finished, "the query was quicker"
     handle.wait()
-    expected = slow_rows(session)
+    expected = slow_rows
     assert same_rows(handle.arrow(), expected), "the query was disturbed"
     assert not kept_pieces(session, handle.id), "snapshots of a run that has ended are left"
     (image,) = images.values()
@@ -108,10 +103,10 @@ def test_a_snapshot_is_what_is_left_of_a_lost_driver(
     assert same_rows(resumed.arrow(), expected)
 
 
-def test_what_is_kept_is_not_written_again(make_session: Callable[..., Session]) -> None:
+def test_what_is_kept_is_not_written_again(make_session: Callable[..., Session], slow: str) -> None:
     session = make_session()
     for _ in range(ATTEMPTS):
-        handle = session.run(SLOW)
+        handle = session.run(slow)
         assert await_stages(handle, 2)
         (first,) = handle.snapshot().values()
         (second,) = handle.snapshot().values()
@@ -124,12 +119,12 @@ def test_what_is_kept_is_not_written_again(make_session: Callable[..., Session])
 
 
 def test_what_was_only_read_again_is_not_written_again(
-    make_session: Callable[..., Session],
+    make_session: Callable[..., Session], slow: str, slow_rows: pa.Table
 ) -> None:
     """Spark broadcasts a state once more: it is still the state that there is."""
     session = make_session()
     for _ in range(ATTEMPTS):
-        first = suspended(session, SLOW, 2)
+        first = suspended(session, slow, 2)
         (before,) = images_of(session, first.id)
         resumed = session.resume(first.id)
         if await_stages(resumed, 1):
@@ -140,23 +135,27 @@ def test_what_was_only_read_again_is_not_written_again(
     pieces = [piece for kept in before["states"].values() for piece in kept["pieces"]]
     assert sorted(kept_pieces(session, first.id)) == sorted(pieces)
     resumed.wait()
-    assert same_rows(resumed.arrow(), slow_rows(session))
+    assert same_rows(resumed.arrow(), slow_rows)
 
 
 @pytest.mark.parametrize("every", [pytest.param("500ms", marks=pytest.mark.nightly), "auto"])
 def test_snapshots_from_time_to_time(
-    make_session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch, every: str
+    make_session: Callable[..., Session],
+    monkeypatch: pytest.MonkeyPatch,
+    every: str,
+    slow: str,
+    slow_rows: pa.Table,
 ) -> None:
     """Where failures are frequent, snapshots pay at once."""
     monkeypatch.setattr(attending, "LOOK_SECONDS", 0.05)  # some machines are quick
     session = make_session(suspension_snapshot_every=every)
     monkeypatch.setattr(session._around.lost_drivers, "per_hour", lambda *_: 3600.0)
-    handle = session.run(SLOW)
+    handle = session.run(slow)
     handle.wait()
     events = Run.open(session.store, handle.id).events()
     assert [event.kind for event in events].count(IMAGE) >= 1
     assert not [event for event in events if event.kind == "snapshot_failed"]
-    assert same_rows(handle.arrow(), slow_rows(session))
+    assert same_rows(handle.arrow(), slow_rows)
 
 
 def test_the_pipelined_engine_is_kept_while_it_goes_on(
@@ -194,9 +193,9 @@ def test_the_pipelined_engine_is_kept_while_it_goes_on(
         assert same_rows(goes_on(other, handle.id), expected)
 
 
-def test_a_pause(make_session: Callable[..., Session]) -> None:
+def test_a_pause(make_session: Callable[..., Session], slow: str, slow_rows: pa.Table) -> None:
     session = make_session()
-    handle = session.run(SLOW)
+    handle = session.run(slow)
     assert await_stages(handle, 1)
     known = weakref.ref(handle._queries["query"].frame)
     handle.pause()
@@ -209,14 +208,27 @@ def test_a_pause(make_session: Callable[..., Session]) -> None:
     handle.go_on()
     handle.wait()
     assert handle._queries["query"].states, "it began anew"
-    assert same_rows(handle.arrow(), slow_rows(session))
+    assert same_rows(handle.arrow(), slow_rows)
     assert Run.open(session.store, handle.id).summary().status == "done"
 
 
-def test_a_pause_of_a_run_that_was_resumed(make_session: Callable[..., Session]) -> None:
+def test_what_ended_holds_nothing_of_spark(make_session: Callable[..., Session]) -> None:
+    session = make_session()
+    handle = session.run(QUERY)
+    known = weakref.ref(handle._queries["query"].frame)
+    assert known() is not None
+    handle.wait()
+    gc.collect()
+    assert known() is None, "as long as the handle is there, Spark has all that the query made"
+    assert handle.arrow().num_rows and "Query query" in handle.explain()
+
+
+def test_a_pause_of_a_run_that_was_resumed(
+    make_session: Callable[..., Session], slow: str, slow_rows: pa.Table
+) -> None:
     """What the image before had is still there for what goes on, or the new one has it."""
     session = make_session()
-    first = suspended(session, SLOW, 1)
+    first = suspended(session, slow, 1)
     before = images_of(session, first.id)[-1]
     assert before["states"]
     handle = session.resume(first.id)
@@ -229,14 +241,15 @@ def test_a_pause_of_a_run_that_was_resumed(make_session: Callable[..., Session])
     handle.go_on()
     handle.wait()
     assert handle._queries["query"].states, "it began anew"
-    assert same_rows(handle.arrow(), slow_rows(session))
+    assert same_rows(handle.arrow(), slow_rows)
 
 
-def test_what_is_kept_outlives_a_query_that_fails(make_session: Callable[..., Session]) -> None:
+def test_what_is_kept_outlives_a_query_that_fails(
+    make_session: Callable[..., Session], slow: str
+) -> None:
     """A failure may be that of the cluster: whoever resumes the run goes on from there."""
     session = make_session()
-    broken = SLOW.replace("sum(c) as c", "sum(c div if(id = 29999999, 0, 1)) as c")
-    handle = session.run(broken)
+    handle = session.run(failing(slow))
     assert await_stages(handle, 2)
     assert any(image.states for image in handle.snapshot().values())
     handle.wait()
@@ -250,11 +263,10 @@ def test_what_is_kept_outlives_a_query_that_fails(make_session: Callable[..., Se
 
 
 def test_what_a_query_did_that_fails_while_it_is_waited_for_is_kept(
-    make_session: Callable[..., Session],
+    make_session: Callable[..., Session], slow: str
 ) -> None:
     session = make_session()
-    broken = SLOW.replace("sum(c) as c", "sum(c div if(id = 29999999, 0, 1)) as c")
-    handle = session.run(broken)
+    handle = session.run(failing(slow))
     assert await_stages(handle, 2)
     handle.suspend(Suspension(cheaper=False))
     run = Run.open(session.store, handle.id)
@@ -270,11 +282,11 @@ def test_what_a_query_did_that_fails_while_it_is_waited_for_is_kept(
 
 
 def test_what_is_kept_outlives_a_suspension_that_fails(
-    make_session: Callable[..., Session],
+    make_session: Callable[..., Session], slow: str, slow_rows: pa.Table
 ) -> None:
     session = make_session()
     store = watched(session)
-    handle = session.run(SLOW)
+    handle = session.run(slow)
     assert await_stages(handle, 1)
     (kept,) = handle.snapshot().values()
     assert kept.states
@@ -293,10 +305,12 @@ def test_what_is_kept_outlives_a_suspension_that_fails(
     summary = Run.open(session.store, handle.id).summary()
     assert (summary.status, summary.resumable) == ("interrupted", True)
     assert kept.states.keys() <= images_of(session, handle.id)[-1]["states"].keys()
-    assert same_rows(goes_on(session, handle.id), slow_rows(session))
+    assert same_rows(goes_on(session, handle.id), slow_rows)
 
 
-def test_a_step_of_the_users_own_is_not_lost(make_session: Callable[..., Session]) -> None:
+def test_a_step_of_the_users_own_is_not_lost(
+    make_session: Callable[..., Session], slow: str, slow_rows: pa.Table
+) -> None:
     """Executors write large results down by a step that looks like this one."""
 
     def doubled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -305,13 +319,13 @@ def test_a_step_of_the_users_own_is_not_lost(make_session: Callable[..., Session
             yield batch
 
     session = make_session()
-    frame = session.spark.sql(SLOW).mapInArrow(doubled, "d bigint, c bigint, s bigint")
+    frame = session.spark.sql(slow).mapInArrow(doubled, "d bigint, c bigint, s bigint")
     handle = session.run(frame)
     assert await_stages(handle, 1)
     handle.pause()
     handle.go_on()
     handle.wait()
-    assert handle.arrow().num_rows == 2 * slow_rows(session).num_rows
+    assert handle.arrow().num_rows == 2 * slow_rows.num_rows
 
 
 @pytest.mark.nightly
@@ -335,15 +349,17 @@ def test_damaged_states_of_other_runs_are_not_needed(
     assert "reuse_failed" in kinds
 
 
-def test_a_pause_before_anything_is_done(make_session: Callable[..., Session]) -> None:
+def test_a_pause_before_anything_is_done(
+    make_session: Callable[..., Session], slow: str, slow_rows: pa.Table
+) -> None:
     session = make_session()
-    handle = session.run(SLOW)
+    handle = session.run(slow)
     while not running_of(handle):
         time.sleep(0.001)
     handle.pause()
     handle.go_on()
     handle.wait()
-    assert same_rows(handle.arrow(), slow_rows(session))
+    assert same_rows(handle.arrow(), slow_rows)
 
 
 def paused_over(session: Session, tables: Path, holder: str | None = None) -> RunHandle:
@@ -394,19 +410,21 @@ def test_a_run_that_is_released_over_other_tables_ends(
     assert Run.open(session.store, handle.id).summary().status == "interrupted"
 
 
-def test_a_paused_run_is_suspended(make_session: Callable[..., Session]) -> None:
+def test_a_paused_run_is_suspended(
+    make_session: Callable[..., Session], slow: str, slow_rows: pa.Table
+) -> None:
     session = make_session()
-    handle = session.run(SLOW)
+    handle = session.run(slow)
     assert await_stages(handle, 1)
     handle.pause()
     handle.suspend(NOW)
     assert Run.open(session.store, handle.id).summary().status == "suspended"
-    assert same_rows(goes_on(session, handle.id), slow_rows(session))
+    assert same_rows(goes_on(session, handle.id), slow_rows)
 
 
-def test_a_paused_run_is_cancelled(make_session: Callable[..., Session]) -> None:
+def test_a_paused_run_is_cancelled(make_session: Callable[..., Session], slow: str) -> None:
     session = make_session()
-    handle = session.run(SLOW)
+    handle = session.run(slow)
     assert await_stages(handle, 1)
     handle.pause()
     handle.cancel()
@@ -434,45 +452,49 @@ def test_nobody_begins_anew_for_an_urgent_query(
     assert "paused" not in kinds and kinds.count("query_started") == 1
 
 
-def test_urgent_queries_come_first(make_session: Callable[..., Session]) -> None:
+def test_urgent_queries_come_first(
+    make_session: Callable[..., Session], slow: str, slow_rows: pa.Table
+) -> None:
     """The others go on after them, also where the store does not take that at once."""
     session = make_session()
     store = watched(session)
-    slow = session.run(SLOW)
-    assert await_stages(slow, 1)
+    handle = session.run(slow)
+    assert await_stages(handle, 1)
     urgent = session.run("select count(*) as n from nation", urgent=True)
-    assert slow.paused
+    assert handle.paused
     failed: list[str] = []
 
     def fail_once(path: str) -> None:
-        if f"{slow.id}/events" in path and not failed:
+        if f"{handle.id}/events" in path and not failed:
             failed.append(path)
             raise StoreFull(f"no room for {path}")
 
     store.before = fail_once
     urgent.wait()
     assert urgent.arrow().to_pylist() == [{"n": 25}]
-    slow.wait()
+    handle.wait()
     assert failed
-    assert slow._queries["query"].states, "it began anew"
-    assert same_rows(slow.arrow(), slow_rows(session))
-    kinds = [event.kind for event in Run.open(session.store, slow.id).events()]
+    assert handle._queries["query"].states, "it began anew"
+    assert same_rows(handle.arrow(), slow_rows)
+    kinds = [event.kind for event in Run.open(session.store, handle.id).events()]
     assert "paused" in kinds and "continued" in kinds
 
 
 @pytest.mark.nightly
-def test_all_runs_of_a_session_are_suspended(make_session: Callable[..., Session]) -> None:
+def test_all_runs_of_a_session_are_suspended(
+    make_session: Callable[..., Session], slow: str, slow_rows: pa.Table
+) -> None:
     session = make_session()
-    handles = [session.run(session.sql(SLOW, name=f"slow{n}")) for n in range(2)]
+    handles = [session.run(session.sql(slow, name=f"slow{n}")) for n in range(2)]
     assert all(await_stages(handle, 1) for handle in handles)
     assert set(session.vacate()) == {handle.id for handle in handles}
     for handle in handles:
-        assert same_rows(goes_on(session, handle.id), slow_rows(session))
+        assert same_rows(goes_on(session, handle.id), slow_rows)
 
 
-def test_where_a_query_stands(make_session: Callable[..., Session]) -> None:
+def test_where_a_query_stands(make_session: Callable[..., Session], slow: str) -> None:
     session = make_session()
-    handle = session.run(SLOW)
+    handle = session.run(slow)
     assert await_stages(handle, 1)
     found = handle.standings()
     handle.cancel()

@@ -463,18 +463,11 @@ def test_what_is_not_running_cannot_be_suspended(session: Session) -> None:
         handle.suspend()
 
 
-SLOW = """
-with few as (select id % 100 as k, count(*) as c from range(0, 1000000, 1, 2) group by 1)
-select /*+ broadcast(few) */ k % 10 as d, sum(c) as c, sum(crc32(cast(id as string))) as s
-from few join range(0, 30000000, 1, 8) on k = id % 100 group by 1 order by 1
-"""
-
-
 class Processes:
     """Commands of Headway as processes of their own, with one store."""
 
-    def __init__(self, folder: Path) -> None:
-        (folder / "slow.sql").write_text(SLOW)
+    def __init__(self, folder: Path, slow: str) -> None:
+        (folder / "slow.sql").write_text(slow)
         self.store = folder / "store"
         self._query = str(folder / "slow.sql")
 
@@ -514,10 +507,10 @@ class Processes:
         assert running.returncode == code, (out, err)
         return json.loads(out.splitlines()[-1])
 
-    def check_rows(self, spark: SparkSession) -> None:
+    def check_rows(self, slow_rows: pa.Table) -> None:
         """Those of the slow query in the newest run are Spark's."""
         found: list[list[str]] = self.call("show", "last", "--rows", "slow")["first_rows"]
-        expected = [[str(v) for v in row] for row in spark.sql(SLOW).collect()]
+        expected = [[str(v) for v in row.values()] for row in slow_rows.to_pylist()]
         assert [[str(value) for value in row] for row in found] == expected
 
     def check_kept(self) -> None:
@@ -527,10 +520,10 @@ class Processes:
         assert resumed_with(store, newest.run_id, "slow"), "it began anew"
 
 
-def test_from_one_process_to_another(spark: SparkSession, tmp_path: Path) -> None:
+def test_from_one_process_to_another(tmp_path: Path, slow: str, slow_rows: pa.Table) -> None:
     """A driver is paused, goes on, is told that its machine goes away, and another one takes the
     run over with another master."""
-    processes = Processes(tmp_path)
+    processes = Processes(tmp_path, slow)
     running = processes.started("--on-preemption", "suspend")
     try:
         processes.await_states()
@@ -544,12 +537,12 @@ def test_from_one_process_to_another(spark: SparkSession, tmp_path: Path) -> Non
     moved = processes.call("migrate", "last", "--to", "local[1]")
     assert moved["status"] == "done"
     processes.check_kept()
-    processes.check_rows(spark)
+    processes.check_rows(slow_rows)
 
 
 @pytest.mark.nightly
-def test_a_driver_asked_to_suspend(spark: SparkSession, tmp_path: Path) -> None:
-    processes = Processes(tmp_path)
+def test_a_driver_asked_to_suspend(tmp_path: Path, slow: str, slow_rows: pa.Table) -> None:
+    processes = Processes(tmp_path, slow)
     running = processes.started()
     try:
         assert "[left]" in processes.await_states()["plan"]
@@ -560,12 +553,12 @@ def test_a_driver_asked_to_suspend(spark: SparkSession, tmp_path: Path) -> None:
         running.kill()
     assert processes.call("resume", "last", "--master", "local[1]")["status"] == "done"
     processes.check_kept()
-    processes.check_rows(spark)
+    processes.check_rows(slow_rows)
 
 
 @pytest.mark.nightly
-def test_of_two_processes_one_resumes(spark: SparkSession, tmp_path: Path) -> None:
-    processes = Processes(tmp_path)
+def test_of_two_processes_one_resumes(tmp_path: Path, slow: str, slow_rows: pa.Table) -> None:
+    processes = Processes(tmp_path, slow)
     running = processes.started()
     try:
         processes.await_states()
@@ -580,11 +573,11 @@ def test_of_two_processes_one_resumes(spark: SparkSession, tmp_path: Path) -> No
     (refused,) = (err for (_, err), code in zip(told, codes, strict=True) if code)
     assert "another process has taken over" in refused or "can be resumed" in refused
     processes.check_kept()
-    processes.check_rows(spark)
+    processes.check_rows(slow_rows)
 
 
 @pytest.mark.nightly
-def test_a_program_that_is_told_to_end(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_program_that_is_told_to_end(tmp_path: Path, slow: str, slow_rows: pa.Table) -> None:
     """One that uses sessions, and has no handler of its own for the signal."""
     program = f"""
 from pyspark.sql import SparkSession
@@ -592,10 +585,10 @@ import headway
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 settings = dict(engine_name="spark", suspension_on_preemption="suspend")
 with headway.session(spark, store_url={str(tmp_path / "store")!r}, **settings) as session:
-    handle = session.run(session.sql({SLOW!r}, name="slow"))
+    handle = session.run(session.sql({slow!r}, name="slow"))
     handle.wait()
 """
-    processes = Processes(tmp_path)
+    processes = Processes(tmp_path, slow)
     running = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
     try:
         _await_query(processes.store, running)
@@ -608,12 +601,12 @@ with headway.session(spark, store_url={str(tmp_path / "store")!r}, **settings) a
     assert summary.status == "suspended"
     assert processes.call("resume", "last", "--master", "local[1]")["status"] == "done"
     processes.check_kept()
-    processes.check_rows(spark)
+    processes.check_rows(slow_rows)
 
 
 @pytest.mark.nightly
-def test_a_machine_is_vacated_for_an_urgent_query(spark: SparkSession, tmp_path: Path) -> None:
-    processes = Processes(tmp_path)
+def test_a_machine_is_vacated_for_an_urgent_query(tmp_path: Path, slow: str) -> None:
+    processes = Processes(tmp_path, slow)
     running = processes.started()
     try:
         urgent = processes.call("run", "--sql", "select 1 as one", "--urgent", "--name", "one")
@@ -633,11 +626,11 @@ def test_a_machine_is_vacated_for_an_urgent_query(spark: SparkSession, tmp_path:
 @pytest.mark.nightly
 @pytest.mark.parametrize("seconds", [0.0, 1.0, 2.0])
 def test_a_killed_driver_with_snapshots(
-    spark: SparkSession, tmp_path: Path, seconds: float
+    tmp_path: Path, seconds: float, slow: str, slow_rows: pa.Table
 ) -> None:
     """SIGKILL, so long after the first snapshot: the run goes on from the last one, and ends with
     the rows."""
-    processes = Processes(tmp_path)
+    processes = Processes(tmp_path, slow)
     running = processes.started("--snapshot-every", "500ms")
     _await_event(IMAGE, processes.store, running)
     time.sleep(seconds)
@@ -649,7 +642,7 @@ def test_a_killed_driver_with_snapshots(
     assert processes.call("resume", "last")["status"] == "done"
     assert FailureHistory(store, "lost-drivers").per_hour() == 1.0
     processes.check_kept()
-    processes.check_rows(spark)
+    processes.check_rows(slow_rows)
 
 
 def _await_query(store: Path, running: subprocess.Popen[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,6 +20,9 @@ from headway.spark.running import running_plan
 from headway.storage import ReliableStore, Run
 from headway.storage.runs import ALIVE
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 NOW = Suspension(wait=False)
 ATTEMPTS = 30
 """To stop a query in time: some take only a moment after the stage that is waited for."""
@@ -29,6 +32,25 @@ select n_name, o_orderpriority, sum(l_extendedprice * (1 - l_discount)) as reven
 from customer, orders, lineitem, nation
 where c_custkey = o_custkey and l_orderkey = o_orderkey and c_nationkey = n_nationkey
 group by n_name, o_orderpriority order by revenue desc, n_name, o_orderpriority
+"""
+_SLOW_ROWS = 30_000_000
+_SLOW_SECONDS = 3.0
+
+
+def slow_query(spark: SparkSession) -> str:
+    """Its last pipeline takes seconds on this machine, so that there is time to do something about
+    it."""
+    spark.sql(_slow(_SLOW_ROWS // 10)).collect()  # it is compiled
+    began = time.monotonic()
+    spark.sql(_slow(_SLOW_ROWS)).collect()
+    return _slow(int(_SLOW_ROWS * max(1.0, _SLOW_SECONDS / (time.monotonic() - began))))
+
+
+def _slow(rows: int) -> str:
+    return f"""
+with few as (select id % 100 as k, count(*) as c from range(0, 1000000, 1, 2) group by 1)
+select /*+ broadcast(few) */ k % 10 as d, sum(c) as c, sum(crc32(cast(id as string))) as s
+from few join range(0, {rows}, 1, 8) on k = id % 100 group by 1 order by 1
 """
 
 
