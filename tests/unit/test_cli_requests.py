@@ -14,7 +14,8 @@ import pytest
 
 from headway.base.errors import StoreConflict, StoreFull
 from headway.cli import main as cli
-from headway.cli.requests import UNDER_WAY, ask_until
+from headway.cli import requests
+from headway.cli.requests import UNDER_WAY, RequestFailed, ask_until
 from headway.cli.urgent import others_paused
 from headway.session.requests import Request, Routines, answer, open_requests, take_requests
 from headway.session.taking_up import taken_from_driver
@@ -97,11 +98,29 @@ def test_whoever_stops_waiting_has_asked_for_nothing(
     assert not open_requests(run)
 
 
-def test_what_nobody_waits_for_any_more_is_not_asked_for(store: str) -> None:
-    """A driver that wakes up later finds no request that has been given up."""
+@pytest.mark.parametrize("patience", [0.0, None])
+def test_nobody_waits_for_a_driver_that_does_not_answer(
+    store: str, monkeypatch: pytest.MonkeyPatch, patience: float | None
+) -> None:
+    """Should it wake up later, it finds no request that has been given up."""
+    monkeypatch.setattr(requests, "_TAKEN_SECONDS", 0.2)
     run = Run.create(open_store(store), new_manifest([QueryRecord("q", "SELECT 1")]))
-    assert ask_until(run, Request("pause"), UNDER_WAY, patience=0.0) == "running"
+    with pytest.raises(RequestFailed, match="does not answer"):
+        ask_until(run, Request("pause"), UNDER_WAY, patience)
     assert not open_requests(run)
+
+
+def test_a_driver_is_waited_for_that_has_come_to_it(
+    drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as to pipelines that take their time."""
+    monkeypatch.setattr(requests, "_TAKEN_SECONDS", 0.2)
+
+    def pauses(run: Run, request: Request) -> None:
+        time.sleep(0.6)
+        answer(run, request, {"status": "paused"})
+
+    assert ask_until(drive(pauses), Request("pause"), UNDER_WAY) == "paused"
 
 
 def test_a_run_is_taken_from_a_driver_that_goes_on(store: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection
 from contextlib import suppress
@@ -9,12 +10,14 @@ from typing import Any
 
 from headway.base.errors import HeadwayError, QueryFailed, WrongUsage
 from headway.cli.interrupts import interrupts
-from headway.session.requests import Request, answer_to, ask
+from headway.session.requests import Request, answer_to, ask, is_open
 from headway.storage import ANSWERS, REQUESTS, Run, this_process
 
 UNDER_WAY = ("running", "paused")
 """The statuses of runs that a process drives."""
 _LOOK_SECONDS = 0.1
+_TAKEN_SECONDS = 30.0
+"""Drivers look for requests twice a second: one that has not come to it by then does not answer."""
 
 
 class RequestFailed(QueryFailed):
@@ -27,7 +30,8 @@ def ask_until(
     run: Run, request: Request, while_: Collection[str], patience: float | None = None
 ) -> str:
     """Asks, and waits while the run has one of these statuses: the status that it has then. Raises
-    what the driver says went wrong; gives up after `patience` seconds."""
+    what the driver says went wrong, or that it does not answer, for `patience` seconds or at
+    all."""
     token = ask(run, request)
     try:
         return _answered(run, token, while_, patience)
@@ -36,7 +40,9 @@ def ask_until(
 
 
 def _answered(run: Run, token: str, while_: Collection[str], patience: float | None) -> str:
-    until = None if patience is None else time.monotonic() + patience
+    began = time.monotonic()
+    until = math.inf if patience is None else began + patience
+    taken = False
     while True:
         status = run.summary().status
         if status not in while_:
@@ -50,8 +56,16 @@ def _answered(run: Run, token: str, while_: Collection[str], patience: float | N
                 f"run {run.run_id} is {status}: {error['name']}: {error['message']}",
                 hint=error["hint"] or "look at what its driver says",
             )
-        if until is not None and time.monotonic() > until:
-            return status
+        now = time.monotonic()
+        if not taken and now > began + _TAKEN_SECONDS:
+            taken = not is_open(run, token)
+            until = until if taken else now
+        if now >= until:
+            raise RequestFailed(
+                f"run {run.run_id} is {status}: its driver does not answer",
+                hint=f"look at process {run.driver().pid} of {run.driver().host}; what it keeps "
+                "while it runs can be resumed with --take-over",
+            )
         time.sleep(_LOOK_SECONDS)
 
 

@@ -59,6 +59,11 @@ def ask(run: Run, request: Request) -> str:
     return token
 
 
+def is_open(run: Run, token: str) -> bool:
+    """Whether its driver has not come to that one."""
+    return f"{REQUESTS}/{token}" in run.piece_sizes(REQUESTS)
+
+
 def open_requests(run: Run) -> list[str]:
     """The pieces of those that its driver has not come to."""
     return [*run.piece_sizes(REQUESTS), *run.piece_sizes(ANSWERS)]

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from headway.cli import options
 from headway.cli.output import bytes_text, duration_text, plural, print_json, stdout
-from headway.cli.requests import UNDER_WAY, RequestFailed, ask_until, check_status
+from headway.cli.requests import UNDER_WAY, ask_until, check_status
 from headway.cli.steps import spinner
 from headway.cli.stores import find_run
 from headway.session.requests import Request
@@ -68,12 +68,6 @@ def suspend_run(run: Run, how: Suspension, *, quiet: bool) -> dict[str, Any]:
     patience = None if how.within is None else how.within + _PATIENCE
     with spinner(f"suspending run {run.run_id}", quiet=quiet):
         status = ask_until(run, request, UNDER_WAY, patience)
-    if status in UNDER_WAY:
-        raise RequestFailed(
-            f"run {run.run_id} is {status}: its driver does not answer",
-            hint=f"look at process {run.driver().pid} of {run.driver().host}; what it keeps "
-            "while it runs can be resumed with --take-over",
-        )
     image = newest_image(run) if status == "suspended" else _NO_IMAGE
     sizes = {name: kept["bytes"] for name, kept in image["states"].items()}
     return {
