@@ -33,11 +33,13 @@ from headway.session import session as headway_session
 from headway.session.pipelined_keeper import PipelinedKeeper
 from headway.session.resuming import _ImageRecord
 from headway.session.spark_keeper import SparkKeeper
+from headway.session.workers import Workers
 from headway.storage import Run, list_runs, open_store
 from headway.testing.suspensions import (
     ATTEMPTS,
     NOW,
     QUERY,
+    await_sides,
     await_stages,
     goes_on,
     images_of,
@@ -153,6 +155,56 @@ def test_a_store_that_fails_loses_nothing(opened: Opened, tmp_path: Path) -> Non
             step += 1
     # Not at the same steps each time: one run has more states to write than the next.
     assert ends.count("went on") >= 4 and "kept" in ends, ends
+
+
+def test_a_query_that_there_is_no_room_for_goes_on(
+    opened: Opened, tmp_path: Path, slow: str, slow_rows: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not from what was kept before: it is not stopped."""
+    with opened(tmp_path / "store") as session:
+        monkeypatch.setattr(session.store, "room", lambda: 0.0)
+        handle = session.run(slow)
+        assert await_stages(handle, 2)
+        with pytest.raises(StoreFull, match="0 MB left"):
+            handle.suspend(NOW)
+        handle.wait()
+        kinds = [event.kind for event in Run.open(session.store, handle.id).events()]
+        assert kinds.count("query_started") == 1 and "suspended" not in kinds
+        assert same_rows(handle.arrow(), slow_rows)
+
+
+def test_a_query_of_the_workers_goes_on_when_nothing_can_be_kept(
+    spark: SparkSession,
+    workers: Workers,
+    workload_data: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With what its channels have."""
+    text = WORKLOADS["tpch"].queries()["q21"]
+    failed: list[str] = []
+
+    def full(keeper: PipelinedKeeper, *arguments: object, **named: object) -> None:
+        failed.append("x")
+        raise StoreFull("no room for its states")
+
+    monkeypatch.setattr(PipelinedKeeper, "image", full)
+    store = str(tmp_path / "store")
+    with headway_session(spark.newSession(), workers=workers, store_url=store) as session:
+        session.tables(workload_data("tpch"))
+        for _ in range(ATTEMPTS):
+            handle = session.run(text)
+            if await_sides(handle, 2):
+                with suppress(WrongUsage, StoreFull):
+                    handle.suspend(NOW)
+            handle.wait()
+            if failed:
+                break
+        else:
+            raise AssertionError("the query was always quicker")
+        kinds = [event.kind for event in Run.open(session.store, handle.id).events()]
+        assert kinds.count("query_started") == 1
+        assert same_rows(handle.arrow(), session.spark.sql(text).toArrow())
 
 
 def suspended_unless_full(session: Session, after: int) -> RunHandle:

@@ -151,6 +151,9 @@ def test_a_paused_query_gives_out_no_further_task() -> None:
     assert query.runs() == [] and query.outcome is None
     assert query.coordinator.ended_sides() == {(0, 0)}
     assert query.coordinator.owners() == {ChannelId(0, 0): ("w0", 0), ChannelId(1, 0): ("w0", 0)}
+    query.coordinator.go_on()
+    query.tell(Tick())
+    assert query.runs()
 
 
 def test_a_side_has_not_ended_where_its_rows_were_lost() -> None:

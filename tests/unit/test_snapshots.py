@@ -6,8 +6,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
@@ -42,6 +44,7 @@ class Keeper:
         self.asked: list[Collection[str]] = []
         self.calls: list[str] = []
         self.asked_until: float | None = None
+        self.survives = False
 
     def stand(self, without: Collection[str] = ()) -> Standing | None:
         self.asked.append(without)
@@ -58,6 +61,10 @@ class Keeper:
 
     def quiet(self, stop: Callable[[], None]) -> None:
         self.calls.append("quiet")
+
+    def go_on(self) -> bool:
+        self.calls.append("go on")
+        return self.survives
 
     def hurry(self) -> None:
         self.calls.append("hurry")
@@ -190,31 +197,55 @@ def test_what_fits_into_the_time(speed: StoreSpeed) -> None:
     assert choice(Keeper(old=300 * MIB), speed, 60.0, 0.05) == {"new", "left", "right"}
 
 
-def test_a_query_is_stopped_whatever_happens(speed: StoreSpeed) -> None:
+def stop_now(keeper: Keeper, speed: StoreSpeed, **named: Any) -> int:
+    """How often it was stopped."""
+    stopped: list[str] = []
+    stop, running = (lambda: stopped.append("x")), (lambda: False)
+    how = Suspension(wait=False)
+    with suppress(OSError):
+        suspend(
+            keeper,
+            how,
+            named.pop("until", None),
+            speed,
+            work(60.0),
+            stop,
+            running,
+            Haste(),
+            **named,
+        )
+    return len(stopped)
+
+
+def test_a_query_is_stopped_once_it_is_disturbed(speed: StoreSpeed) -> None:
     class Failing(Keeper):
         def image(self, *arguments: object, **named: object) -> QueryImage | None:
             raise OSError("no room")
 
-    stopped: list[str] = []
-    for keeper in (Keeper(new=MIB), Failing(new=MIB)):
-        try:
-            suspend(
-                keeper,
-                Suspension(),
-                None,
-                speed,
-                work(),
-                lambda: stopped.append("x"),
-                lambda: False,
-                Haste(),
-            )
-        except OSError:
-            assert isinstance(keeper, Failing)
-        assert keeper.calls[:2] == ["settle", "quiet"]
-    assert len(stopped) == 2
+    assert stop_now(Keeper(new=MIB), speed) == 1
+    failing = Failing(new=MIB)
+    assert stop_now(failing, speed) == 1 and failing.calls == ["quiet", "go on"]
+    failing = Failing(new=MIB)
+    failing.survives = True
+    assert stop_now(failing, speed) == 0, "it could have gone on"
     keeper = Keeper()
     ended = suspend(keeper, Suspension(), None, speed, work(), lambda: None, lambda: True, Haste())
     assert ended is None and keeper.calls == ["settle"]
+
+
+def test_a_query_that_there_is_no_room_for_is_not_stopped(speed: StoreSpeed) -> None:
+    """But where its machine is taken away, what fits is kept."""
+
+    def room() -> float:
+        return 50.0 * MIB
+
+    keeper = Keeper(old=20 * MIB)
+    keeper.survives = True
+    with pytest.raises(StoreFull, match="419 MB of the store, which has 52 MB left"):
+        stop_now(keeper, speed, room=room)
+    assert keeper.calls == ["go on"]
+    assert stop_now(keeper, speed, room=room, until=time.monotonic() + 60.0) == 1
+    assert keeper.calls == ["go on", "quiet", "image ['new']"]
 
 
 def test_what_a_query_did_that_fails_while_it_is_waited_for_is_kept(speed: StoreSpeed) -> None:

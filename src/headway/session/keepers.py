@@ -92,6 +92,9 @@ class StateKeeper(Protocol):
     def quiet(self, stop: Callable[[], None]) -> None:
         """Have the machine free for writing the image of a query that is to be stopped."""
 
+    def go_on(self) -> bool:
+        """After that, when there is to be no image: whether the query goes on from where it is."""
+
 
 class NothingKept:
     """Of a query that has not begun, such as while its tables are brought to the workers."""
@@ -123,6 +126,9 @@ class NothingKept:
 
     def quiet(self, stop: Callable[[], None]) -> None:
         """Nothing is to be written."""
+
+    def go_on(self) -> bool:
+        return True
 
 
 def state_prefix(query: str) -> str:

@@ -167,6 +167,7 @@ class Keeping:
                     stop,
                     lambda: ended(name, under_way),
                     self._haste,
+                    room=self._run.store.room,
                     failed=lambda: under_way.failed,
                     origins=self._reuse,
                 )
@@ -174,13 +175,13 @@ class Keeping:
                 raise named_error(error) from error
 
         with self._lock:
-            self._stopped |= {name for name, each in running.items() if each.key is None}
             keepers = {name: self._keeper(each) for name, each in running.items()}
             with (
                 self._around.speed.writing(len(running)),
                 ThreadPoolExecutor(max(1, len(running)), "headway-suspend") as pool,
             ):
                 futures = {name: pool.submit(one, name) for name in running}
+            self._stopped |= {n for n, each in running.items() if each.stopped and each.key is None}
             failures = [f.exception() for f in futures.values() if f.exception() is not None]
             for name, future in futures.items():
                 if future.exception() is None:

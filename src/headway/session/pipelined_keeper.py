@@ -58,6 +58,10 @@ class PipelinedKeeper:
         self._watch.execution.ask(lambda coordinator: coordinator.pause())
         self._ask_again.clear()
 
+    def go_on(self) -> bool:
+        self._watch.execution.ask(lambda coordinator: coordinator.go_on())
+        return True
+
     def settle(self, until: float | None, ended: Callable[[], bool], *, to_its_end: bool) -> None:
         """Until the inputs that are being read have been read by all channels."""
         begun = self._begun_sides()

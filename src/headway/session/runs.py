@@ -372,6 +372,7 @@ class RunHandle(QueryRunner):
                 )
             was_paused = self.paused
             self._may_go.clear()
+        running: dict[str, Running] = {}
         try:
             self._announce()
             with self._lock:  # only what is stopped now is begun again when it ends
@@ -386,6 +387,8 @@ class RunHandle(QueryRunner):
                         each.stop()
                 time.sleep(_OVER_INTERVAL)
         except BaseException:
+            for each in running.values():
+                each.paused = each.stopped  # what goes on all the same is not begun again
             if not was_paused:
                 self._let_them_go()
             raise

@@ -66,6 +66,7 @@ class SparkKeeper:
         self._known_origins: dict[str, Origin | None] = {}
         self._writing: set[str] = set()
         """Job groups."""
+        self._stopped = False
         self._file_sources: FileSources = {}
 
     def quiet(self, stop: Callable[[], None]) -> None:
@@ -74,7 +75,11 @@ class SparkKeeper:
         queries that have ended."""
         cleans = self._spark.conf.get(_CLEANING, "false") == "true"
         if not cleans and not any(state.waits for state in self._live_states()):
+            self._stopped = True
             stop()
+
+    def go_on(self) -> bool:
+        return not self._stopped
 
     def settle(self, until: float | None, ended: Callable[[], bool], *, to_its_end: bool) -> None:
         """The next pipelines have hardly begun then."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from headway.base.errors import StoreFull
 from headway.session.history import StoreSpeed
 from headway.session.keepers import LOOK_SECONDS, Standing, StateKeeper
 from headway.session.resuming import QueryImage
@@ -24,8 +25,10 @@ _READING = 0.5
 _RESERVE = 0.2
 _RESERVE_SECONDS = 1.0
 """Of the time until the machine is gone, for what comes after the states: a fifth, or this."""
+_PLENTY = float(64 << 30)
+"""Free bytes of a store with which nobody asks whether there is room."""
 _LATE = 1000.0
-"""What a second counts after the machine is gone."""
+"""What a second counts after the machine is gone, or that there is no room for."""
 _RESUMING_SECONDS = 1.0
 """What it takes to go on elsewhere, however little is left: the plan is read and compiled again."""
 
@@ -138,13 +141,16 @@ def suspend(
     ended: Callable[[], bool],
     haste: Haste,
     *,
+    room: Callable[[], float] = lambda: math.inf,
     failed: Callable[[], bool] = lambda: False,
     origins: bool = False,
 ) -> QueryImage | None:
     """The image of a query that is stopped for it: after the pipelines that are running, where
     these are waited for, and nobody is in `haste`. None when nothing of it can be kept, or when it
     was quicker; of one that has `failed` meanwhile, what was done of it is there. What cannot be
-    written `until` that time, with what makes it valid, is not in it."""
+    written `until` that time, with what makes it valid, is not in it, nor what there is no `room`
+    for then; where there is no such time, StoreFull, before the query is stopped. Where that fails,
+    the query goes on, if that is still possible."""
 
     def waited_for() -> bool:
         return ended() or haste.asked
@@ -155,16 +161,36 @@ def suspend(
             keeper.settle(deadline(), waited_for, to_its_end=not how.cheaper)
             if how.cheaper:
                 _await_cheaper(keeper, deadline(), speed, work, waited_for)
-        if ended() and not failed():
-            return None
-        keeper.quiet(stop)
-        newest = keeper.stand()
-        if newest is None or (work.portable and _is_nothing_done(newest)):
-            return None
-        without = in_time(keeper, newest, deadline(), speed, work)
-        return keeper.image(without, origins=origins, until=deadline)
-    finally:
-        stop()
+        image = None
+        if not ended() or failed():
+            free = room()
+            if deadline() is None and free < _PLENTY:
+                _check_room(keeper, speed, work, free)
+            keeper.quiet(stop)
+            newest = keeper.stand()
+            if newest is not None and not (work.portable and _is_nothing_done(newest)):
+                without = in_time(keeper, newest, deadline(), speed, work, free)
+                image = keeper.image(without, origins=origins, until=deadline)
+    except BaseException:
+        if not keeper.go_on():
+            stop()
+        raise
+    stop()
+    return image
+
+
+def _check_room(keeper: StateKeeper, speed: StoreSpeed, work: Work, room: float) -> None:
+    newest = keeper.stand()
+    if newest is None or newest.new_bytes <= room:
+        return
+    without = in_time(keeper, newest, None, speed, work)
+    chosen = keeper.stand(without) if without else newest
+    if chosen is not None and chosen.new_bytes > room:
+        raise StoreFull(
+            f"what is done would take {chosen.new_bytes / 1e6:.0f} MB of the store, which has "
+            f"{room / 1e6:.0f} MB left",
+            hint="free some space there; with --within, what fits is kept",
+        )
 
 
 def _is_nothing_done(standing: Standing) -> bool:
@@ -212,14 +238,26 @@ def _await_cheaper(
 
 
 def in_time(
-    keeper: StateKeeper, newest: Standing, end: float | None, speed: StoreSpeed, work: Work
+    keeper: StateKeeper,
+    newest: Standing,
+    end: float | None,
+    speed: StoreSpeed,
+    work: Work,
+    room: float = math.inf,
 ) -> frozenset[str]:
     """The states to pass over for an image that is to be there by its `end`: small ones too, where
-    not all can be written until then."""
+    not all can be written until then, or there is no `room` for all."""
     seconds = None if end is None else end - time.monotonic()
     late = seconds is not None and writing_seconds(newest, speed) > seconds
-    cost = moving_cost(newest, speed, work, seconds)
-    return cheapest(keeper, newest, cost, small=0 if late else SMALL_BYTES)
+    moving = moving_cost(newest, speed, work, seconds)
+
+    def cost(standing: Standing) -> float:
+        """Of two that do not fit, the smaller one."""
+        excess = max(0.0, standing.new_bytes - room)
+        return moving(standing) + _LATE * speed.seconds(excess) if excess else moving(standing)
+
+    small = 0 if late or newest.new_bytes > room else SMALL_BYTES
+    return cheapest(keeper, newest, cost, small)
 
 
 def moving_cost(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import stat
@@ -123,6 +124,12 @@ class LocalStore:
 
     def list(self, prefix: str = "") -> list[str]:
         return sorted(self.sizes(prefix))
+
+    def room(self) -> float:
+        try:
+            return float(shutil.disk_usage(self.root).free)
+        except OSError:  # whoever writes is told why
+            return math.inf
 
     def sizes(self, prefix: str = "") -> dict[str, int]:
         segments = check_prefix(prefix)

@@ -9,6 +9,7 @@ between processes on other file systems it is a best effort: look, then write.
 from __future__ import annotations
 
 import errno
+import math
 import secrets
 import tempfile
 import threading
@@ -138,6 +139,9 @@ class FsspecStore:
 
     def list(self, prefix: str = "") -> list[str]:
         return sorted(self.sizes(prefix))
+
+    def room(self) -> float:
+        return math.inf
 
     def sizes(self, prefix: str = "") -> dict[str, int]:
         found = self._find(prefix)

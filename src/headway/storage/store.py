@@ -49,6 +49,10 @@ class ReliableStore(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def room(self) -> float:
+        """How many bytes can still be written; infinite where nobody knows."""
+        ...
+
     def size(self, path: str) -> int:
         """Bytes it takes in the store, seal included."""
         ...

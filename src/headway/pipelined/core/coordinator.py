@@ -67,6 +67,10 @@ class Coordinator:
         """No further task is given out; those that are go on."""
         self._paused = True
 
+    def go_on(self) -> None:
+        """After a pause, from the next event on."""
+        self._paused = False
+
     def ended_sides(self) -> frozenset[tuple[int, int]]:
         """Stage and position of the sides that have ended in every channel, and whose rows all of
         them have. A channel that was moved has them when its tasks are repeated; of one that had
