@@ -74,7 +74,7 @@ def measure_migrate(
             sessions = {"spark": plain, "pipelined": pipelined}
             bench = _Bench(sessions, folders, Path(scratch), progress, notes)
             bench.migrate("tpch")
-            moves = Moves(folders["tpcds"], Path(scratch), progress)
+            moves = Moves(folders, Path(scratch), progress)
             found: dict[str, Any] = {}
             copies = Path(scratch) / "copies"
             parts: dict[str, Callable[[], dict[str, Any]]] = {
@@ -85,12 +85,14 @@ def measure_migrate(
                 "separation": bench.separation,
                 "small to large": moves.small_to_large,
                 "killed drivers": moves.killed_drivers,
+                "killed drivers of longer queries": moves.killed_longer,
             }
             for part, measure in parts.items():
                 found |= notes.once(part, measure)
             bench.migrate("tpcds")
             measured |= {**bench.report(), **found, **notes.sittings()}
-        different = measured.pop("moved_different") + measured.pop("killed_different")
+        checked = ("moved_different", "killed_different", "killed_longer_different")
+        different = [query for part in checked for query in measured.pop(part)]
         measured["rows_equal"] = measured["rows_equal"] and not different
         measured["different"] += different
     return measured

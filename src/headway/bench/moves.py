@@ -5,11 +5,13 @@ its code again (`migrations.py` tells why)."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headway.base.errors import InternalError
+from headway.bench.copies import linked_tables
 from headway.bench.drivers import Driver, Ended
 from headway.bench.peers import middle
 from headway.storage import Run, list_runs, open_store
@@ -18,6 +20,9 @@ from headway.workloads import WORKLOADS
 _MOVED = ("q04", "q14", "q23")
 _MOVED_AT = 0.5
 _KILLED = ("q14", "q23")
+_LONGER_KILLED = ("q17", "q21")
+_COPIES = 4
+"""Of the rows of the largest table, for those."""
 _KILLED_AT = (0.25, 0.5, 0.75)
 _KILLED_TIMES = 3
 _ALONE_TIMES = 5
@@ -27,13 +32,27 @@ _PATIENCE = 300.0
 _ATTEMPTS = 3
 
 
+@dataclass(frozen=True, slots=True)
+class _Killed:
+    """A query whose driver is killed."""
+
+    name: str
+    text: str
+    tables: Path
+    store: Path
+
+
 class Moves:
-    """Over the tables of TPC-DS."""
+    """Over the tables of the workloads, which are in these folders."""
 
     def __init__(
-        self, tables: Path, scratch: Path, progress: Callable[[str, int, int], None]
+        self,
+        folders: Mapping[str, Path],
+        scratch: Path,
+        progress: Callable[[str, int, int], None],
     ) -> None:
-        self._tables = tables
+        self._folders = folders
+        self._tables = folders["tpcds"]
         self._scratch = scratch
         self._progress = progress
         self._texts = WORKLOADS["tpcds"].queries()
@@ -79,54 +98,65 @@ class Moves:
         ask(run, Request("suspend"))
         ended = small.ended()
         moved = ended.status == "suspended"
-        self._check(large.resume(run.run_id) if moved else ended, name, rows)
+        self._check(large.resume(run.run_id) if moved else ended, f"tpcds {name}", rows)
         return time.perf_counter() - began, moved
 
     def killed_drivers(self) -> dict[str, Any]:
         """By when the driver is killed: the share of what was done that is done again, with
         snapshots, each the median of some kills. Without snapshots, it is all of it."""
-        self.different = []
-        found: dict[str, dict[str, float]] = {name: {} for name in _KILLED}
-        store = self._scratch / "killed"
-        with Driver(_LARGE, self._tables, store) as other:
-            whole = {name: other.usual(name, self._texts[name], _ALONE_TIMES) for name in _KILLED}
-            for number, point in enumerate(_KILLED_AT):
-                self._progress(f"driver killed at {point:.0%}", number, len(_KILLED_AT))
-                for name, usual in whole.items():
-                    alone = usual.seconds
-                    rest = middle(
-                        [
-                            self._rest_of_killed(store, other, name, point, usual.rows)
-                            for _ in range(_KILLED_TIMES)
-                        ]
-                    )
-                    again = rest - (1.0 - point) * alone
-                    found[name][f"{point:.0%}"] = round(max(0.0, again) / (point * alone), 3)
+        found = self._redone("tpcds", self._tables, _KILLED)
         return {"redone_after_kill": found, "killed_different": self.different}
 
-    def _rest_of_killed(
-        self, store: Path, other: Driver, name: str, point: float, rows: str
-    ) -> float:
+    def killed_longer(self) -> dict[str, Any]:
+        """The same of queries that read more rows."""
+        tables = linked_tables(self._folders["tpch"], self._scratch / "copies", _COPIES)
+        found = self._redone("tpch", tables, _LONGER_KILLED)
+        return {"redone_after_kill_longer": found, "killed_longer_different": self.different}
+
+    def _redone(self, workload: str, tables: Path, names: Iterable[str]) -> dict[str, Any]:
+        self.different = []
+        found: dict[str, dict[str, float]] = {}
+        store = self._scratch / "killed"
+        texts = WORKLOADS[workload].queries()
+        with Driver(_LARGE, tables, store) as other:
+            for name in names:
+                query, label = _Killed(name, texts[name], tables, store), f"{workload} {name}"
+                usual = other.usual(query.name, query.text, _ALONE_TIMES)
+                found[name] = {"seconds": round(usual.seconds, 3)}
+                for number, point in enumerate(_KILLED_AT):
+                    what = f"{label}, driver killed at {point:.0%}"
+                    self._progress(what, number, len(_KILLED_AT))
+                    rests = [
+                        self._check(self._rest_of(query, other, point), label, usual.rows)
+                        for _ in range(_KILLED_TIMES)
+                    ]
+                    rest = middle([each.seconds for each in rests])
+                    again = rest - (1.0 - point) * usual.seconds
+                    done = point * usual.seconds
+                    found[name][f"{point:.0%}"] = round(max(0.0, again) / done, 3)
+        return found
+
+    def _rest_of(self, query: _Killed, other: Driver, point: float) -> Ended:
         """What is left to do of the query when its driver is killed after that part of the time
         that it takes there."""
         for _ in range(_ATTEMPTS):
             with Driver(
-                _LARGE, self._tables, store, suspension_snapshot_every=_SNAPSHOT_EVERY
+                _LARGE, query.tables, query.store, suspension_snapshot_every=_SNAPSHOT_EVERY
             ) as killed:
-                seconds = point * killed.usual(name, self._texts[name], 1).seconds
-                killed.start(name, self._texts[name])
-                run = self._begun(store)
+                seconds = point * killed.usual(query.name, query.text, 1).seconds
+                killed.start(query.name, query.text)
+                run = self._begun(query.store)
                 time.sleep(seconds)
                 killed.kill()
             if run.summary().status == "lost":
-                return self._check(other.resume(run.run_id), name, rows).seconds
-        raise InternalError(f"{name} always ended before its driver was killed")
+                return other.resume(run.run_id)
+        raise InternalError(f"{query.name} always ended before its driver was killed")
 
     def _check(self, ended: Ended, name: str, rows: str) -> Ended:
         if ended.status != "done":
             raise InternalError(f"run {ended.run} has {ended.status} after it was moved")
         if ended.rows != rows:
-            self.different.append(f"tpcds {name}")
+            self.different.append(name)
         return ended
 
     def _begun(self, store: Path) -> Run:
