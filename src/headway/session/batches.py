@@ -523,6 +523,8 @@ class BatchHandle(RunHandle):
         finally:
             with self._lock:
                 running = self._running.pop(query.name, None)
+            if running is not None:
+                running.watch.let_go()
             if running is not None and isinstance(running.watch, ExecutionWatch):
                 self._losses.repeated(running.watch.report.repeated)
 

@@ -172,6 +172,8 @@ class QueryRunner:
             seconds=seconds,
             rows=kept.rows if kept.rows >= 0 else None,
         )
+        if running is not None and kept.kept:
+            running.watch.let_go()
         if not self._keeping.snapshots:  # reading states counts their rows again
             self._around.observe(query, kept)
 

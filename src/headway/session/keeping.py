@@ -318,7 +318,8 @@ class Keeping:
             running.policy.taken(image.states, time.monotonic())
         except Exception as error:  # noqa: BLE001 - the query goes on; the next one may succeed
             running.policy.taken({}, time.monotonic())
-            self._tell_failed(name, error)
+            if self._under_way().get(name) is running:  # else what it was to be made of is gone
+                self._tell_failed(name, error)
 
     def _tell_failed(self, name: str, error: Exception) -> None:
         from headway.spark.errors import named_error

@@ -68,6 +68,9 @@ class ExecutionWatch:
         report = self.execution.report
         return PipelineCount(min(report.sides_done, report.sides_total), report.sides_total)
 
+    def let_go(self) -> None:
+        """Workers have nothing of a query that is over."""
+
 
 class StagingWatch:
     """Of a query whose tables are brought to the workers: nothing else of it has begun."""
@@ -76,6 +79,9 @@ class StagingWatch:
         from headway.spark.adaptive import PipelineCount
 
         return PipelineCount(0, 1)
+
+    def let_go(self) -> None:
+        """What was brought there is removed by whoever brought it."""
 
 
 Started = Callable[["ExecutionWatch | StagingWatch", Callable[[], None]], None]

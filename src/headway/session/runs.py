@@ -386,6 +386,8 @@ class RunHandle(QueryRunner):
                     with suppress(HeadwayError):
                         each.stop()
                 time.sleep(_OVER_INTERVAL)
+            for each in running.values():
+                each.watch.let_go()
         except BaseException:
             for each in running.values():
                 each.paused = each.stopped  # what goes on all the same is not begun again

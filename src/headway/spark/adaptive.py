@@ -7,11 +7,14 @@ execution starts each as a job of its own, so finished jobs are finished pipelin
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+
+from headway.spark.tree_text import let_go
 
 _EXCHANGE = re.compile(r"^[\s:+\-*()\d]*(?:Exchange|BroadcastExchange)\b", re.MULTILINE)
 
@@ -38,6 +41,11 @@ class QueryWatch:
     def follow(self, frame: DataFrame) -> None:
         """That frame is what is being run now, and writes the rows down."""
         self.frame, self.written = frame, True
+
+    def let_go(self) -> None:
+        """Of what was made for the query, which is over. Its frame cannot be run again."""
+        with suppress(Py4JError, PySparkException):
+            let_go(self.frame._jdf.queryExecution())
 
     def count(self) -> PipelineCount:
         try:

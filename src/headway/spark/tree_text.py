@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark import SparkContext
 
-_TREES, _RUNNING, _MANY = "TreeText", "RunningPlan", "ManyPlans"
+_TREES, _RUNNING, _MANY, _LETTING_GO = "TreeText", "RunningPlan", "ManyPlans", "LettingGo"
 _USES = {_RUNNING: _TREES, _MANY: _TREES}
 """The class that another one needs."""
 _FIELD = "\x01"
@@ -210,9 +210,15 @@ def counted(dataset: Any) -> int:
     return int(_object(_RUNNING).count(dataset))
 
 
+def let_go(execution: Any) -> None:
+    """Of a query that is over: the JVM keeps nothing large that it made for it."""
+    _object(_LETTING_GO).broadcastTables(execution)
+
+
 def make_ready_to_plan() -> None:
-    """Compiles what reads plans, which takes a moment the first time."""
+    """Compiles what reads plans, and lets go of them, which takes a moment the first time."""
     _object(_MANY)
+    _object(_LETTING_GO)
 
 
 def make_ready_to_resume() -> None:
