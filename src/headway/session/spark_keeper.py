@@ -122,6 +122,12 @@ class SparkKeeper:
         until: Until = whenever,
         given_up: Callable[[], bool] = lambda: False,
     ) -> QueryImage | None:
+        with self._watch.kept() as is_there:
+            return self._image(without, origins, until, given_up) if is_there else None
+
+    def _image(
+        self, without: Collection[str], origins: bool, until: Until, given_up: Callable[[], bool]
+    ) -> QueryImage | None:
         began = time.monotonic()
         passed_over = set(without)
         while True:

@@ -30,7 +30,10 @@ public final class LettingGo {
         find(((QueryExecution) execution).executedPlan(), seen, tables);
         java.util.Iterator each = tables.iterator();
         while (each.hasNext()) {
-            ((Broadcast) each.next()).destroy();
+            Broadcast table = (Broadcast) each.next();
+            if (table.isValid()) {
+                table.destroy();
+            }
         }
     }
 

@@ -7,7 +7,9 @@ execution starts each as a job of its own, so finished jobs are finished pipelin
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
@@ -37,13 +39,38 @@ class QueryWatch:
         self._group = group
         self._total: int | None = None
         self._finished: set[int] = set()
+        self._readers_known = threading.Lock()
+        self._readers = 0
+        self._let_go = False
 
     def follow(self, frame: DataFrame) -> None:
         """That frame is what is being run now, and writes the rows down."""
         self.frame, self.written = frame, True
 
+    @contextmanager
+    def kept(self) -> Iterator[bool]:
+        """What was made for the query is not let go of meanwhile; false where it has been."""
+        with self._readers_known:
+            is_there = not self._let_go
+            self._readers += 1
+        try:
+            yield is_there
+        finally:
+            with self._readers_known:
+                self._readers -= 1
+            if is_there:
+                self._remove_if_unread()
+
     def let_go(self) -> None:
         """Of what was made for the query, which is over. Its frame cannot be run again."""
+        with self._readers_known:
+            self._let_go = True
+        self._remove_if_unread()
+
+    def _remove_if_unread(self) -> None:
+        with self._readers_known:
+            if not self._let_go or self._readers:
+                return
         with suppress(Py4JError, PySparkException):
             let_go(self.frame._jdf.queryExecution())
 
